@@ -2,6 +2,7 @@
 #include "cachesvc/base/hash.h"
 
 #include <openssl/evp.h>
+#define XXH_STATIC_LINKING_ONLY  // the streaming state on the stack
 #include <xxhash.h>
 
 #include "cachesvc/base/check.h"

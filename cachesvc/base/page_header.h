@@ -68,7 +68,8 @@ constexpr uint64_t PageSlotBytes(uint64_t payload_bytes) {
   return (kPageHeaderBytes + payload_bytes + kPageAlignment - 1) / kPageAlignment * kPageAlignment;
 }
 
-// Sets `checksum` from the header's fields and the payload. REQUIRES: payload.size() == payload_bytes.
+// Sets `checksum` from the header's fields and the payload. REQUIRES: payload.size() ==
+// payload_bytes.
 void SealHeader(PageHeader& header, Bytes payload);
 // Fills the stamp's checksum. REQUIRES: the header is sealed.
 void SealStamp(PageHeader& header);

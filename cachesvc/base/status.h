@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 
 // Returns the status from the enclosing function if it is not OK.
-#define CRUMB_TRY(expr)                                     \
-  do {                                                      \
+#define CRUMB_TRY(expr)                                                     \
+  do {                                                                      \
     if (::absl::Status crumb_try_status_ = (expr); !crumb_try_status_.ok()) \
-      return crumb_try_status_;                             \
+      return crumb_try_status_;                                             \
   } while (false)
 
 #define CRUMB_CONCAT_INNER(a, b) a##b

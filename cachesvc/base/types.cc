@@ -47,8 +47,9 @@ const char* ToString(Tier tier) {
 
 const char* ToString(BlockResult result) {
   static constexpr const char* kNames[kBlockResultCount] = {
-      "ok",      "miss", "busy",   "no_space",  "quota",      "timeout",  "invalid", "unavailable",
-      "corrupt", "io",   "exists", "cancelled", "non_finite", "mismatch", "not_durable"};
+      "ok",      "miss",      "busy",        "no_space", "quota",
+      "timeout", "invalid",   "unavailable", "corrupt",  "io",
+      "exists",  "cancelled", "non_finite",  "mismatch", "not_durable"};
   const auto index = static_cast<size_t>(result);
   return index < kBlockResultCount ? kNames[index] : "unknown";
 }

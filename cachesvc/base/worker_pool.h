@@ -1,0 +1,40 @@
+// Threads for work that may block or burn a core (CPU codec, checksums, big copies). A job works
+// on memory pinned by its shard; results come back through a bounded ring polled by the shard.
+#ifndef CRUMB_CACHESVC_BASE_WORKER_POOL_H_
+#define CRUMB_CACHESVC_BASE_WORKER_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/types/span.h"
+
+namespace crumb {
+
+struct Job {
+  void (*run)(void* arg) noexcept = nullptr;  // on a pool thread
+  void* arg = nullptr;
+  uint64_t token = 0;  // comes back from Poll
+};
+
+class WorkerPool {
+ public:
+  // `threads` >= 1; at most `jobs_max` submitted and not yet polled.
+  WorkerPool(size_t threads, size_t jobs_max);
+  ~WorkerPool();  // finishes running jobs, drops queued ones
+
+  // Owner thread. False when jobs_max are in flight.
+  bool Submit(const Job& job);
+  // Owner thread: tokens of finished jobs, in order of completion.
+  size_t Poll(absl::Span<uint64_t> tokens);
+  size_t in_flight() const;
+  int wake_fd() const;  // readable when Poll may yield something
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_BASE_WORKER_POOL_H_

@@ -1,0 +1,119 @@
+// Engine: every decision of one shard. Owns the index and the policies; borrows pool, device queue,
+// log and transports. All data requests arrive as wire messages from a transport's peer (UCX
+// workers, or in-process loopback peers that stand for gRPC streams and simulated clients), so
+// there is exactly one data path.
+// Thread: the shard. After start: no locks, no blocking; bounded by EngineLimits everywhere.
+// PROMISE: a hit is an image of stated precision, made by a named codec, of the bytes put under
+// that key, tenant and identity. Every failure on a read path becomes a miss and a counter, here.
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/clock.h"
+#include "cachesvc/base/identity.h"
+#include "cachesvc/base/keys.h"
+#include "cachesvc/base/loop.h"
+#include "cachesvc/core/engine_stats.h"
+#include "cachesvc/net/transport.h"
+#include "gpu/codec/page_codec.h"
+#include "gpu/device/device_queue.h"
+#include "gpu/pool/page_pool.h"
+#include "storage/segment/segment_log.h"
+
+namespace crumb {
+
+struct EngineLimits {
+  uint32_t requests_max = 1024;  // in flight, all peers
+  uint32_t requests_per_peer_max = 64;
+  uint32_t blocks_in_flight_max = 4096;
+  uint32_t sessions_max = 1024;
+  uint32_t layouts_max = 1024;
+  uint32_t region_sets_per_session_max = 16;
+  uint32_t waiters_max = 256;
+  uint32_t pins_max = 65536;  // client pins with a TTL
+  uint64_t default_deadline_us = 5'000'000;
+  uint64_t deadline_us_max = 600'000'000;
+  uint64_t pin_ttl_us_max = 3'600'000'000;
+};
+
+// What a put under a layout does, and how pages under its identity are read. Made on the control
+// thread (codecs may take long to build), then handed to BindLayout.
+struct LayoutBinding {
+  std::shared_ptr<const Layout> layout;
+  std::string tenant;
+  Effort effort = Effort::kNormal;
+  bool keep_non_finite_raw = false;  // else a page with NaN or Inf is refused
+  // [part][i]: the ladder of encoders, wanted precision first, raw last.
+  std::vector<std::vector<std::shared_ptr<const PageCodec>>> ladder;
+  // [part]: every codec that pages of this identity may have been stored with.
+  std::vector<std::vector<std::shared_ptr<const PageCodec>>> readers;
+};
+
+struct SessionId {
+  uint64_t value = 0;  // random, unguessable; 0 = none
+  friend bool operator==(const SessionId&, const SessionId&) = default;
+};
+
+struct PinRequest {
+  uint32_t layout_handle = 0;
+  SessionId session;
+  std::vector<Digest> digests;
+  uint64_t ttl_us = 0;  // 0 = unpin
+};
+
+struct FlushRequest {  // empty fields match everything
+  std::string tenant;
+  bool has_identity = false;
+  IdentityHash identity;
+};
+
+struct EngineOptions {
+  EngineLimits limits;
+  ClusterSecret secret;
+  Clock* clock = nullptr;
+  PagePool* pool = nullptr;
+  DeviceQueue* queue = nullptr;
+  SegmentLog* log = nullptr;   // null: no NVMe tier
+  bool nvme_admit_all = true;  // every evicted page goes to NVMe (the first, simple admission)
+};
+
+using BlockResults = std::vector<BlockResult>;
+
+class Engine : public Poller {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+
+  // Called by recovery for every live record, before the first Poll.
+  virtual SegmentLog::RecoverySink* recovery_sink() = 0;
+  virtual void SetLog(SegmentLog* log) = 0;
+
+  // REQUIRES: before the first Poll. Returns the transport's index.
+  virtual uint32_t AddTransport(Transport* transport) = 0;
+
+  virtual absl::Status BindLayout(uint32_t handle, LayoutBinding binding) = 0;
+  virtual absl::Status OpenSession(SessionId session, std::string tenant) = 0;
+  // Ties a transport's peer to a session; its messages must carry that session's id.
+  virtual absl::Status AttachPeer(SessionId session, uint32_t transport, PeerId peer) = 0;
+  virtual absl::Status RegisterRegions(SessionId session, uint32_t region_set,
+                                       uint32_t layout_handle, RegionSetSpec spec) = 0;
+  // Frees everything of the session: pins, waiters, peers; requests in flight end first.
+  virtual void CloseSession(SessionId session) = 0;
+
+  virtual BlockResults Pin(const PinRequest& request) = 0;
+  // Forgets matching pages in every tier; `done` runs on the shard once that is durable.
+  virtual void Flush(const FlushRequest& request, std::function<void(absl::Status)> done) = 0;
+  // Refuses new requests (kUnavailable); `done` runs when nothing is in flight and DRAM pages that
+  // only live in memory have been offered to NVMe, or at the deadline.
+  virtual void Drain(uint64_t deadline_us, std::function<void()> done) = 0;
+
+  virtual EngineStats stats() const = 0;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_H_

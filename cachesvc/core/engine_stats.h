@@ -1,0 +1,61 @@
+// What the engine counts: plain numbers, copied out on the shard thread for metrics and status.
+// Gauges are derived from allocator state when asked for, never kept by pairs of inc and dec.
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_STATS_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_STATS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "cachesvc/base/types.h"
+#include "storage/segment/segment_log.h"
+
+namespace crumb {
+
+enum class EngineOp : uint8_t { kPut = 0, kGet = 1, kLookup = 2, kDelete = 3, kPin = 4 };
+inline constexpr size_t kEngineOpCount = 5;
+enum class Phase : uint8_t { kQueue = 0, kIndex = 1, kIo = 2, kCodec = 3, kWire = 4 };
+inline constexpr size_t kPhaseCount = 5;
+inline constexpr size_t kTierCount = 5;  // indexed by Tier
+
+// Buckets 10 us x 2^i, the last one open; seconds = sum.
+struct LatencyHistogram {
+  static constexpr size_t kBuckets = 21;
+  std::array<uint64_t, kBuckets> counts{};
+  uint64_t sum_us = 0;
+  void Add(uint64_t us) {
+    size_t bucket = 0;
+    for (uint64_t bound = 10; bucket + 1 < kBuckets && us > bound; bound *= 2) ++bucket;
+    ++counts[bucket];
+    sum_us += us;
+  }
+};
+
+struct EngineStats {
+  // [op][result]: one count per block.
+  std::array<std::array<uint64_t, kBlockResultCount>, kEngineOpCount> blocks{};
+  std::array<uint64_t, kEngineOpCount> requests{};
+  std::array<std::array<LatencyHistogram, kTierCount>, kEngineOpCount> latency{};  // per request
+  std::array<LatencyHistogram, kPhaseCount> phases{};
+  std::array<uint64_t, kEngineOpCount> in_flight{};
+  std::array<uint64_t, kTierCount> lookup_blocks{};  // kNone = miss
+  std::array<uint64_t, kTierCount> hits{};           // gets served from
+  std::array<uint64_t, kTierCount> bytes_in{}, bytes_out{};
+  uint64_t pool_capacity_bytes = 0, pool_used_bytes = 0, pool_pages = 0, pool_pinned = 0;
+  uint64_t evicted_to_nvme = 0, evicted_dropped = 0, evicted_bytes = 0, eviction_failures = 0;
+  uint64_t alloc_failures = 0;
+  uint64_t index_entries = 0, index_bytes = 0;
+  uint64_t checksum_failures_dram = 0, checksum_failures_nvme = 0, checksum_failures_peer = 0;
+  uint64_t hit_then_failed = 0;
+  uint64_t abandoned_puts = 0, bad_messages = 0, deadline_exceeded = 0, cancelled = 0;
+  uint64_t sessions = 0, peers = 0, pins = 0, waiters = 0;
+  uint64_t encode_pages = 0, decode_pages = 0, encode_us = 0, decode_us = 0;
+  uint64_t encode_raw_bytes = 0, encode_packed_bytes = 0;
+  uint64_t ladder_steps = 0, non_finite_pages = 0;
+  double error_k = 0, energy_k = 0, error_v = 0, energy_v = 0;  // summed over encoded pages
+  SegmentLogStats nvme;
+  bool nvme_present = false;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_STATS_H_

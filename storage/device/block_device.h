@@ -1,0 +1,54 @@
+// BlockDevice: asynchronous reads and writes on one file or raw device. Implementations:
+// uring_device (io_uring, O_DIRECT), mem_device (tests, simulator), fault_device (decorator).
+// One thread (the shard) owns a device. PROMISE: a completion is reported exactly once, and only
+// when the whole range was transferred or an error is known: short counts, EINTR and EAGAIN are
+// handled below this line.
+#ifndef CRUMB_STORAGE_DEVICE_BLOCK_DEVICE_H_
+#define CRUMB_STORAGE_DEVICE_BLOCK_DEVICE_H_
+
+#include <cstdint>
+
+#include "cachesvc/base/status.h"
+#include "cachesvc/base/types.h"
+
+namespace crumb {
+
+enum class IoOp : uint8_t {
+  kRead,
+  kWrite,         // volatile until a later kSync completes
+  kWriteDurable,  // complete only once on stable storage (RWF_DSYNC)
+  kSync,          // everything completed before it was queued is on stable storage
+};
+
+struct IoRequest {
+  IoOp op = IoOp::kRead;
+  uint64_t offset = 0;      // multiple of alignment()
+  uint8_t* data = nullptr;  // aligned to alignment(); stays valid until the completion
+  uint32_t bytes = 0;       // multiple of alignment()
+  uint64_t token = 0;       // comes back
+};
+
+struct IoCompletion {
+  uint64_t token = 0;
+  int error = 0;  // 0 or a positive errno; EIO for end-of-file inside a read
+};
+
+class BlockDevice {
+ public:
+  virtual ~BlockDevice() = default;
+  virtual uint64_t size_bytes() const = 0;
+  virtual uint32_t alignment() const = 0;  // power of two, <= 4096
+  // Memory that later requests will use, in slices of at most 1 GiB; speeds up, never required.
+  virtual absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) = 0;
+  // False when the device's queue is full: the caller keeps the request and tries later.
+  virtual bool Queue(const IoRequest& request) = 0;
+  // Hands queued requests to the kernel; once per turn.
+  virtual void Submit() = 0;
+  virtual size_t Poll(absl::Span<IoCompletion> completions) = 0;
+  virtual size_t in_flight() const = 0;
+  virtual int wake_fd() const = 0;  // -1: must be polled
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_STORAGE_DEVICE_BLOCK_DEVICE_H_
