@@ -12,7 +12,8 @@
 namespace crumb {
 
 struct Job {
-  void (*run)(void* arg) noexcept = nullptr;  // on a pool thread
+  // On a pool thread; `worker` < threads() names it, e.g. to pick its scratch memory.
+  void (*run)(void* arg, uint32_t worker) noexcept = nullptr;
   void* arg = nullptr;
   uint64_t token = 0;  // comes back from Poll
 };
@@ -28,6 +29,7 @@ class WorkerPool {
   // Owner thread: tokens of finished jobs, in order of completion.
   size_t Poll(absl::Span<uint64_t> tokens);
   size_t in_flight() const;
+  size_t threads() const;
   int wake_fd() const;  // readable when Poll may yield something
 
  private:
