@@ -1,0 +1,135 @@
+// The vocabulary of the client library: codes, layouts, blocks, requests and results. Plain data
+// that names no third-party type; numbers equal those of the wire and never change.
+#ifndef CRUMB_TYPES_H_
+#define CRUMB_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#define CRUMB_API __attribute__((visibility("default")))
+
+namespace crumb::client {
+
+enum class Code : uint8_t {
+  kOk = 0,
+  kMiss,         // not there, or no longer
+  kBusy,         // a queue is full, or slots are still owned by an unanswered request
+  kNoSpace,      // the pool is full of pinned pages
+  kQuota,        // the tenant's byte quota is used up
+  kTimeout,      // the deadline passed
+  kInvalid,      // malformed or out of range; refused with a message where it is found here
+  kUnavailable,  // the daemon is gone, drains, or does not know this session: Reconnect
+  kCorrupt,      // what arrived does not match its checksum: treat as a miss
+  kIo,
+  kExists,  // put: the key already holds something at least as good; a success
+  kCancelled,
+  kNonFinite,   // put: NaN or Inf where the layout does not allow it
+  kMismatch,    // a packed page that does not fit the layout or the codec
+  kNotDurable,  // put: stored, but the durable write asked for did not happen
+};
+CRUMB_API const char* ToString(Code code);
+
+// Outcome of a control call. `code` is kOk or why not; `message` names the thing and the remedy.
+struct Status {
+  Code code = Code::kOk;
+  std::string message;
+  bool ok() const { return code == Code::kOk; }
+};
+
+enum class DataPlane : uint8_t { kAuto, kUcx, kGrpc };
+// Raw: the layout's dtype; packed: the codec's payload; page: 128-byte header and payload.
+enum class Form : uint8_t { kRaw = 0, kPacked = 1, kPage = 2 };
+enum class Tier : uint8_t { kNone = 0, kHbm, kDram, kNvme, kPeer };
+enum class Precision : uint8_t { kRaw = 0, kInt4, kK3V2, kInt2 };
+enum class Provenance : uint8_t { kPrefill = 0, kDecode, kTranscoded };
+CRUMB_API const char* ToString(Tier tier);
+CRUMB_API const char* ToString(Precision precision);
+
+struct Options {
+  std::string server;  // "unix:PATH" or "HOST:PORT"; empty = CRUMB_SERVER, then the usual places
+  DataPlane data_plane = DataPlane::kAuto;  // kAuto: UCX if both sides offer it, else gRPC
+  uint32_t deadline_ms = 5000;              // of every request and control call
+  uint32_t connect_ms = 2000;               // of Connect and Reconnect, each step
+  uint32_t grace_ms = 1000;                 // past a deadline: how long an answer may still travel
+  uint32_t requests_in_flight_max = 64;     // at most 1024; the daemon allows 64 per session
+  std::string client_name;                  // for the daemon's status page
+  std::string ucx_tls;                      // empty = UCX's choice
+  std::string ucx_net_devices;              // empty = loopback
+};
+
+struct LayerGroup {
+  std::string kind = "gqa";
+  uint32_t kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;
+  std::vector<uint32_t> layer_ids;
+};
+struct LayoutSpec {
+  std::string name, model, revision, weights_dtype = "bf16", dtype = "bf16", name_space;
+  std::string rope_kind = "rope", rope_extra;
+  double rope_theta = 10000.0, rope_factor = 1.0;
+  uint64_t rope_original_positions = 0;
+  bool k_before_rope = false;
+  std::vector<LayerGroup> groups;
+  uint32_t page_tokens = 64, head_groups = 1;
+  std::vector<uint32_t> part_layer_counts;
+  std::string codec, rotation, effort, metadata;  // empty = the daemon's choice
+  bool keep_non_finite_raw = false;
+};
+// Valid in the Client that made it, also after Reconnect.
+struct Layout {
+  uint32_t handle = 0;
+  std::string name, hash_hex, codec, codec_note, rotation;
+  std::vector<uint64_t> raw_bytes, payload_bytes;  // per part
+  uint32_t page_tokens = 0;
+  std::string model, revision, dtype;
+};
+
+// Paged tensors: for every layer of the layout in order, K then V (no V where v_dim is 0), element
+// [slot][token][head][0] lies at base + slot * slot_stride + token * token_stride + head *
+// head_stride. `base` and `bytes` give the whole tensor; one memory may serve several.
+struct TensorMemory {
+  void* base = nullptr;
+  uint64_t bytes = 0;
+  uint64_t slot_stride = 0, token_stride = 0, head_stride = 0;
+};
+
+struct Block {
+  std::string_view key;               // external key, 1..256 bytes
+  std::string_view parent;            // empty = none named
+  uint32_t token_start = 0xffffffff;  // unknown
+  uint32_t token_count = 0;           // 0 = a full page
+  uint32_t part = 0;
+  uint32_t slot = 0;                // slot in the lent memory
+  uint32_t value_bytes = 0;         // put of packed or page form: length at the slot
+  std::span<const uint32_t> slots;  // lent tensors with several slots per block; else empty
+  Provenance provenance = Provenance::kPrefill;
+};
+struct Result {
+  Code code = Code::kMiss;
+  Tier tier = Tier::kNone;
+  Precision precision = Precision::kRaw;
+  uint8_t lossy_depth = 0;
+  uint32_t value_bytes = 0;  // get: what lies at the slot now
+};
+using Ticket = uint64_t;  // 0 = refused: see the Status
+struct Completion {
+  Ticket ticket = 0;
+  Code code = Code::kOk;  // of the request as a whole: kOk, kTimeout, kUnavailable
+  std::vector<Result> results;
+  uint32_t prefix = 0;  // leading results that are kOk
+};
+struct RequestOptions {
+  Form form = Form::kRaw;
+  bool durable = false;      // put: answer after the durable write
+  bool stop_at_gap = false;  // lookup
+  uint32_t wait_ms = 0;      // get: wait so long for a put of the key
+  uint32_t deadline_ms = 0;  // 0 = Options::deadline_ms
+  bool verify = true;        // get: hash what arrived, kCorrupt if it is not what was sent
+};
+
+}  // namespace crumb::client
+
+#endif  // CRUMB_TYPES_H_
