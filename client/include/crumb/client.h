@@ -30,49 +30,53 @@ class CRUMB_API Client {
   static Status Connect(const Options& options, std::unique_ptr<Client>* out);
   // Waits for what is in flight (bounded by the deadlines), then says goodbye. Lent memory must
   // outlive the Client.
-  virtual ~Client() = default;
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
 
-  virtual bool connected() const = 0;
-  virtual Status Reconnect() = 0;
+  bool connected() const;
+  Status Reconnect();
 
-  virtual Status RegisterLayout(const LayoutSpec& spec, Layout* out) = 0;
-  virtual Status ListLayouts(std::vector<Layout>* out) = 0;
+  Status RegisterLayout(const LayoutSpec& spec, Layout* out);
+  Status ListLayouts(std::vector<Layout>* out);
 
   // Lends `bytes` at `base` as slots of `slot_bytes` each; `region_set` names them later.
-  virtual Status LendPages(const Layout& layout, void* base, uint64_t bytes, uint64_t slot_bytes,
-                           uint32_t* region_set) = 0;
+  Status LendPages(const Layout& layout, void* base, uint64_t bytes, uint64_t slot_bytes,
+                   uint32_t* region_set);
   // Lends paged tensors; a block then names page_tokens / tokens_per_slot slots.
-  virtual Status LendTensors(const Layout& layout, const std::vector<TensorMemory>& tensors,
-                             uint32_t slots, uint32_t tokens_per_slot, uint32_t* region_set) = 0;
+  Status LendTensors(const Layout& layout, const std::vector<TensorMemory>& tensors, uint32_t slots,
+                     uint32_t tokens_per_slot, uint32_t* region_set);
   // Refused (kBusy) while a request owns slots of it.
-  virtual Status Unlend(uint32_t region_set) = 0;
+  Status Unlend(uint32_t region_set);
   // True while a request that names this slot is unanswered.
-  virtual bool SlotIsOwned(uint32_t region_set, uint32_t slot) const = 0;
+  bool SlotIsOwned(uint32_t region_set, uint32_t slot) const;
 
   // Asynchronous: queue, then Drain. Refused at once (kBusy) when requests_in_flight_max are out.
   // At most 256 blocks. Keys are digested before these return; `slots` spans are copied.
-  virtual Status SubmitPut(const Layout& layout, uint32_t region_set,
-                           const std::vector<Block>& blocks, const RequestOptions& options,
-                           Ticket* ticket) = 0;
-  virtual Status SubmitGet(const Layout& layout, uint32_t region_set,
-                           const std::vector<Block>& blocks, const RequestOptions& options,
-                           Ticket* ticket) = 0;
-  virtual Status SubmitLookup(const Layout& layout, const std::vector<Block>& blocks,
-                              const RequestOptions& options, Ticket* ticket) = 0;
-  virtual Status SubmitDelete(const Layout& layout, const std::vector<Block>& blocks,
-                              Ticket* ticket) = 0;
+  Status SubmitPut(const Layout& layout, uint32_t region_set, const std::vector<Block>& blocks,
+                   const RequestOptions& options, Ticket* ticket);
+  Status SubmitGet(const Layout& layout, uint32_t region_set, const std::vector<Block>& blocks,
+                   const RequestOptions& options, Ticket* ticket);
+  Status SubmitLookup(const Layout& layout, const std::vector<Block>& blocks,
+                      const RequestOptions& options, Ticket* ticket);
+  Status SubmitDelete(const Layout& layout, const std::vector<Block>& blocks, Ticket* ticket);
   // Progress; appends finished requests. Waits up to timeout_ms for the first one.
-  virtual size_t Drain(uint32_t timeout_ms, std::vector<Completion>* out) = 0;
+  size_t Drain(uint32_t timeout_ms, std::vector<Completion>* out);
   // Readable (level-triggered) when Drain may have something; the same fd for the Client's life.
-  virtual int event_fd() const = 0;
+  int event_fd() const;
   // Requests that were submitted and whose completion was not yet drained.
-  virtual size_t in_flight() const = 0;
+  size_t in_flight() const;
   // "ucx 1.13.1 (posix, cma)" or "grpc".
-  virtual std::string data_plane() const = 0;
+  std::string data_plane() const;
 
   // Control verb, synchronous: holds pages in memory for ttl_ms; 0 lets them go.
-  virtual Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
-                     std::vector<Result>* out) = 0;
+  Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
+             std::vector<Result>* out);
+
+ private:
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace crumb::client

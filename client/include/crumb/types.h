@@ -27,9 +27,10 @@ enum class Code : uint8_t {
   kIo,
   kExists,  // put: the key already holds something at least as good; a success
   kCancelled,
-  kNonFinite,   // put: NaN or Inf where the layout does not allow it
-  kMismatch,    // a packed page that does not fit the layout or the codec
-  kNotDurable,  // put: stored, but the durable write asked for did not happen
+  kNonFinite,    // put: NaN or Inf where the layout does not allow it
+  kMismatch,     // a packed page that does not fit the layout or the codec
+  kNotDurable,   // put: stored, but the durable write asked for did not happen
+  kDenied = 64,  // control calls: the daemon does not know or does not trust the caller
 };
 CRUMB_API const char* ToString(Code code);
 
