@@ -1,7 +1,8 @@
 // UCX transport: active messages for requests and replies, server-driven ucp_get / ucp_put for
 // data. Peers use UCP_ERR_HANDLING_MODE_PEER on both sides. One thread: created, polled and
 // destroyed on the shard (Connect is called there through Loop::Post). The client library uses the
-// same class.
+// same class. Create after fork, never before.
+// Must never let one peer hold another up: every queue has a bound of its own per peer.
 #ifndef CRUMB_CACHESVC_NET_UCX_TRANSPORT_H_
 #define CRUMB_CACHESVC_NET_UCX_TRANSPORT_H_
 
@@ -17,27 +18,56 @@ struct UcxOptions {
   std::string net_devices;  // UCX_NET_DEVICES; empty = loopback only ("lo")
   uint32_t peers_max = 1024;
   uint32_t transfers_max = 4096;
-  uint32_t messages_max = 4096;  // received and not yet polled
-  MutableBytes arena;            // local memory of transfers; registered once
+  uint32_t transfers_per_peer_max = 1024;
+  uint32_t operations_max = 1024;          // ucp_get / ucp_put in flight, all peers
+  uint32_t operations_per_peer_max = 128;  // the rest waits here, not in the library
+  uint32_t messages_max = 4096;            // received and not yet polled
+  uint32_t messages_per_peer_max = 256;    // of one peer: one more and it is closed
+  uint32_t sends_max = 4096;               // given to Send and not yet taken by the network
+  uint32_t sends_per_peer_max = 256;
+  uint64_t keepalive_us = 1'000'000;  // how soon the silent death of a peer is looked for
+  MutableBytes arena;                 // local memory of transfers; registered once
 };
 
-class UcxTransport : public Transport {
+inline constexpr uint32_t kHelloBytesMax = 16 * 1024;
+
+class UcxTransport final : public Transport {
  public:
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
+  // Closes every peer and waits for the operations in flight: afterwards no memory is touched.
+  ~UcxTransport() override;
 
   // Two sides meet by exchanging hello blobs over gRPC. A blob is {cookie, worker address}; the
   // cookie is chosen by its maker, travels in front of every message that the other side sends
   // back, and so says which peer a message came from.
   // New random cookie and the blob to send to the other side.
-  virtual std::string MakeHello(uint64_t* cookie) = 0;
+  std::string MakeHello(uint64_t* cookie);
   // Opens an endpoint to the maker of `hello` (untrusted); messages that carry `my_cookie` are
-  // reported as coming from the returned peer.
-  virtual absl::StatusOr<PeerId> Connect(Bytes hello, uint64_t my_cookie) = 0;
+  // reported as coming from the returned peer. INVALID_ARGUMENT: the blob is damaged or of another
+  // version; RESOURCE_EXHAUSTED: peers_max.
+  // REQUIRES: the two sides connect once per pair of transports and life: a side that lost its
+  // peer makes a new UcxTransport to come back, as UCX pairs endpoints of two workers by count.
+  absl::StatusOr<PeerId> Connect(Bytes hello, uint64_t my_cookie);
   // Lends memory: maps it and packs its key. Client side. The mapping lives until Unlend.
-  virtual absl::StatusOr<Region> Lend(MutableBytes memory) = 0;
-  virtual void Unlend(const Region& region) = 0;
+  absl::StatusOr<Region> Lend(MutableBytes memory);
+  void Unlend(const Region& region);
   // "1.13.1 (tcp, sysv, posix, cma)"
-  virtual std::string Describe() const = 0;
+  std::string Describe() const;
+  NetStats stats() const;
+
+  BlockResult Send(PeerId peer, Bytes message) override;
+  BlockResult Pull(const Transfer& transfer) override;
+  BlockResult Push(const Transfer& transfer) override;
+  absl::Status RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) override;
+  void ClosePeer(PeerId peer) override;
+  size_t Poll(absl::Span<NetEvent> events) override;
+  bool Arm() override;
+  int wake_fd() const override;
+
+ private:
+  class Impl;
+  explicit UcxTransport(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace crumb
