@@ -53,23 +53,29 @@ Precision PrecisionOf(CodecKind kind);
 struct CodecDescriptor {
   CodecKind kind = CodecKind::kRaw;
   uint16_t version = 1;
-  Sha256 rotation_set{};  // content hash of the set; zero = Hadamard or none, by kind
-  uint32_t group = 0;     // elements per scale; 0 = the whole row
-  float clip_k = 0.0f;    // 0 = no clip
+  // Content hash of the set; zero = Hadamard or none, by kind. oscar-int2 needs one; crumb takes
+  // one where it exists; hadamard-* and naive kinds name one only for its static mean.
+  Sha256 rotation_set{};
+  uint32_t group = 0;   // elements per scale; 0 = the whole row
+  float clip_k = 0.0f;  // 0 = no clip
   float clip_v = 0.0f;
   ClipMethod clip_method = ClipMethod::kNone;
   Centring centring = Centring::kNone;
   MetaForm meta = MetaForm::kNone;
   Packing packing = Packing::kNone;
-  bool lloyd_max = false;  // imported pages only; decoded, never encoded again
+  bool lloyd_max = false;  // oscar-int2: imported pages only; decoded, never encoded again
 
-  // Fixed-order little-endian TLV, docs/format.md.
+  // INVALID_ARGUMENT names the field that is out of range or means nothing for this kind: one
+  // packing has one descriptor. Canonical forms are only made of, and read into, checked ones.
+  absl::Status Check() const;
+  // Fixed-order little-endian TLV, docs/format.md. REQUIRES: Check() is OK.
   std::string Canonical() const;
   static absl::StatusOr<CodecDescriptor> FromCanonical(Bytes canonical);
   uint64_t id() const;
 
   // The published settings of each kind: crumb-* page mean, byte metadata; oscar-int2 clip
-  // 0.96/0.92 by sort and BF16 metadata; ...
+  // 0.96/0.92 by sort and BF16 metadata; the others no clip and BF16 metadata. Kinds that use no
+  // set ignore `rotation_set`.
   static CodecDescriptor Default(CodecKind kind, const Sha256& rotation_set);
 };
 

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/base/types.h"
@@ -20,20 +22,34 @@ namespace crumb {
 enum class Frame : uint8_t { kOriginal = 0, kRotated = 1 };
 
 struct EncodeReport {
-  BlockResult result = BlockResult::kOk;  // kOk, kNonFinite (payload untouched)
-  bool fits = true;           // false: crumb's row bound was exceeded; step up the ladder
-  uint32_t bad_layer_id = 0;  // kNonFinite: where the first NaN or Inf is
+  // kOk; kNonFinite (lossy codecs: payload untouched); kInvalid (the descriptor is for reading
+  // only: Lloyd-Max; payload untouched).
+  BlockResult result = BlockResult::kOk;
+  // False: some row came out worse than kRowErrorMax, or did not fit into BF16 once rotated. The
+  // payload is whole and finite, but the page belongs one step up the ladder.
+  bool fits = true;
+  // kNonFinite: where the first NaN or Inf is. `bad_head` counts from the part's first head.
+  uint32_t bad_layer_id = 0;
   bool bad_is_v = false;
-  double error_k = 0, energy_k = 0;  // summed squared error / energy in the rotated frame
+  uint32_t bad_head = 0;
+  uint32_t bad_token = 0;
+  // Summed squared error in the rotated frame, and energy of the rows as put (the rotation is
+  // orthogonal, so energies of both frames are equal). Zero for kRaw.
+  double error_k = 0, energy_k = 0;
   double error_v = 0, energy_v = 0;
-  double metric_error_k = 0;  // crumb: summed error in the query metric A
-  uint32_t rows_static = 0;   // crumb: rows of K that use the static mean
+  double metric_error_k = 0;  // crumb: summed error of K in the query metric A
+  uint32_t rows_static = 0;   // crumb: rows of K that use the static mean alone
   uint32_t rows_clamped = 0;  // crumb: scale or zero clamped, or gain guard fired
 };
 
+// A crumb row whose scale or zero was clamped or whose gain guard fired fits only if its squared
+// error stays below this share of its energy.
+inline constexpr double kRowErrorMax = 0.35;
+
 class PageCodec {
  public:
-  // Working memory of one thread; made once, reused.
+  // Working memory of one thread; made once, reused. It grows to what a codec needs, so a scratch
+  // from any codec serves every other.
   class Scratch {
    public:
     virtual ~Scratch() = default;
@@ -45,6 +61,10 @@ class PageCodec {
   static absl::StatusOr<std::unique_ptr<PageCodec>> Create(
       const PartShape& shape, const CodecDescriptor& descriptor,
       std::shared_ptr<const RotationSet> rotations);
+  // One codec per descriptor, for the same part and set; the crumb ones share their calibration.
+  static absl::StatusOr<std::vector<std::shared_ptr<const PageCodec>>> CreateAll(
+      const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
+      std::shared_ptr<const RotationSet> rotations);
   virtual ~PageCodec() = default;
 
   virtual const CodecDescriptor& descriptor() const = 0;
@@ -53,11 +73,13 @@ class PageCodec {
   virtual std::unique_ptr<Scratch> MakeScratch() const = 0;
 
   // raw: [layer][K|V][head][token][dim] of raw_bytes; payload: payload_bytes, all of it written.
-  // REQUIRES: 1 <= tokens <= page_tokens. kRaw accepts any dtype and copies; it reports non-finite
-  // values of bf16 and fp16 pages with the result kNonFinite after copying.
+  // REQUIRES: 1 <= tokens <= page_tokens; raw and payload have the sizes named. kRaw accepts any
+  // dtype and copies; it reports non-finite values of bf16 and fp16 pages with the result
+  // kNonFinite after copying. The caller's rounding mode and FTZ/DAZ do not matter.
   virtual EncodeReport Encode(Bytes raw, uint32_t tokens, Effort effort, MutableBytes payload,
                               Scratch* scratch) const = 0;
-  // Writes raw_bytes; rows past `tokens` are zero. False if the payload's length is wrong.
+  // Writes raw_bytes; rows past `tokens` are zero. False, and nothing written, if a length or the
+  // token count is wrong. Any payload of the right length decodes without a fault.
   virtual bool Decode(Bytes payload, uint32_t tokens, Frame frame, MutableBytes raw,
                       Scratch* scratch) const = 0;
 };
