@@ -1,8 +1,9 @@
 // BlockDevice: asynchronous reads and writes on one file or raw device. Implementations:
-// uring_device (io_uring, O_DIRECT), mem_device (tests, simulator), fault_device (decorator).
-// One thread (the shard) owns a device. PROMISE: a completion is reported exactly once, and only
-// when the whole range was transferred or an error is known: short counts, EINTR and EAGAIN are
-// handled below this line.
+// file_device (io_uring with O_DIRECT; a thread pool where the kernel refuses io_uring), mem_device
+// (RAM, for tests and the simulator), fault_device (decorator that injects faults). One thread at a
+// time owns a device (start-up, then the shard). PROMISE: a completion is reported exactly once,
+// and only when the whole range was transferred or an error is known: short counts, EINTR, EAGAIN
+// and EBUSY are handled below this line.
 #ifndef CRUMB_STORAGE_DEVICE_BLOCK_DEVICE_H_
 #define CRUMB_STORAGE_DEVICE_BLOCK_DEVICE_H_
 
@@ -38,15 +39,19 @@ class BlockDevice {
   virtual ~BlockDevice() = default;
   virtual uint64_t size_bytes() const = 0;
   virtual uint32_t alignment() const = 0;  // power of two, <= 4096
-  // Memory that later requests will use, in slices of at most 1 GiB; speeds up, never required.
+  // Memory that later requests will use, in slices of at most 1 GiB; speeds up, never required (an
+  // error means only that requests take the slower way). REQUIRES: nothing is in flight.
   virtual absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) = 0;
-  // False when the device's queue is full: the caller keeps the request and tries later.
+  // False when the device's queue is full: the caller keeps the request and tries after a Poll.
+  // A request that is misaligned or out of range completes with EINVAL.
   virtual bool Queue(const IoRequest& request) = 0;
   // Hands queued requests to the kernel; once per turn.
   virtual void Submit() = 0;
   virtual size_t Poll(absl::Span<IoCompletion> completions) = 0;
-  virtual size_t in_flight() const = 0;
-  virtual int wake_fd() const = 0;  // -1: must be polled
+  virtual size_t in_flight() const = 0;  // queued and not yet reported by Poll
+  // Readable when Poll may yield something. -1: must be polled; then Submit and Poll calls alone
+  // make progress, whatever any clock says (SegmentLog::Open waits by calling them).
+  virtual int wake_fd() const = 0;
 };
 
 }  // namespace crumb

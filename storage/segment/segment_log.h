@@ -1,6 +1,7 @@
 // The NVMe tier's log of fixed segments, written front to back and reclaimed whole. A record is a
 // page exactly as it lies in memory (header + payload, 4 KiB aligned) with its tier stamp filled
-// in. One thread (the shard) owns a log; all calls are non-blocking except Open and Close.
+// in. One thread (the shard) owns a log; all calls are non-blocking except Open, Close and the
+// destructor. docs/storage.md tells the life of a page.
 // PROMISE: what Read delivers was written under that key at that location and verified since it
 // left the device; anything else is kCorrupt. Losing pages is allowed, wrong bytes are not.
 #ifndef CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_H_
@@ -26,17 +27,21 @@ struct DiskLocation {
 };
 
 struct SegmentLogOptions {
-  uint64_t bytes_max = 0;  // hard cap, metadata included
-  uint32_t segment_bytes = 64u << 20;
-  uint64_t secret_fingerprint = 0;
-  uint32_t reads_max = 64;    // in flight
-  uint32_t appends_max = 64;  // in flight
-  uint32_t errors_max = 16;   // device errors until the tier turns itself off
+  uint64_t bytes_max = 0;              // hard cap, metadata included
+  uint32_t segment_bytes = 64u << 20;  // power of two, 1 MiB to 256 MiB; at least 4 must fit
+  uint64_t secret_fingerprint = 0;     // of the cluster secret; another one is refused
+  uint64_t format_seed = 0;            // identity of a new log; 0 = the kernel's random source
+  uint32_t reads_max = 64;             // in flight, until their event was taken
+  uint32_t appends_max = 64;           // in flight, until their event was taken
+  uint32_t erases_max = 1024;          // in flight, until durable (and their event was taken)
+  uint32_t errors_max = 16;            // device errors until the tier turns itself off
+  uint32_t corrupt_max = 4;            // bad records until a segment is quarantined
+  uint64_t retry_off_us = 2'000'000;   // a tier that is off tries one append again after this
 };
 
 enum class LogEventKind : uint8_t {
   kAppended,   // token's append completed (durable if asked)
-  kRead,       // token's read completed and verified
+  kRead,       // token's read completed; verified unless ReadUnverified was asked for
   kReclaimed,  // the page of `key` at `location` is gone: its segment is being reused
   kFlushed,    // token's Flush is durable
   kErased,     // token's Erase is durable (only if a token was given)
@@ -45,6 +50,7 @@ enum class LogEventKind : uint8_t {
 struct LogEvent {
   LogEventKind kind = LogEventKind::kRead;
   BlockResult result = BlockResult::kOk;  // kOk, kCorrupt, kIo, kMiss (stale location), kNoSpace
+  bool verified = false;  // kRead: VerifyRecord said kOk; false = the caller still must ask it
   uint64_t token = 0;
   BlockKey key;
   DiskLocation location;
@@ -62,7 +68,9 @@ struct SegmentLogStats {
   uint64_t checksum_failures = 0, segments_quarantined = 0, segments_reclaimed = 0;
   uint64_t recovered = 0, dropped_torn = 0, dropped_checksum = 0, dropped_stale = 0,
            dropped_format = 0, recovery_us = 0;
-  bool enabled = true;  // false after errors_max device errors
+  uint64_t segments = 0, segments_free = 0, tombstones_written = 0, times_off = 0;
+  bool clean_start = false;  // the last run ended with Close
+  bool enabled = true;       // false after errors_max device errors; reads still work
 };
 
 class SegmentLog {
@@ -74,31 +82,60 @@ class SegmentLog {
   };
 
   // Formats or recovers the device (blocking). FAILED_PRECONDITION: newer format, foreign data or
-  // another secret, with the remedy in the message.
+  // another secret, with the remedy in the message; such a device is left as it was.
   static absl::StatusOr<std::unique_ptr<SegmentLog>> Open(const SegmentLogOptions& options,
                                                           BlockDevice* device, const Clock* clock,
                                                           RecoverySink* sink);
-  virtual ~SegmentLog() = default;
+  // OK if `head` (the first bytes of a file, up to kLogHeadBytes) is blank or a log's. For
+  // FileDeviceOptions::accept, so that a foreign file is refused before it is resized.
+  static absl::Status CheckHead(Bytes head);
+  // 64 MiB, or less where `bytes_max` would hold fewer than 16 such segments.
+  static uint32_t DefaultSegmentBytes(uint64_t bytes_max);
 
-  // Queues the page in `slot` (header + payload + zero padding, kPageAlignment aligned and
-  // sized). The log fills the stamp in place; the slot stays untouched until kAppended. May
-  // reclaim the oldest segment (kReclaimed events). kBusy: retry later; kNoSpace; kIo: tier off.
-  virtual BlockResult Append(MutableBytes slot, bool durable, uint64_t token) = 0;
+  // Waits for what is in flight on the device; writes nothing (Close does).
+  ~SegmentLog();
+  SegmentLog(const SegmentLog&) = delete;
+  SegmentLog& operator=(const SegmentLog&) = delete;
+
+  // Queues the page in `slot` (sealed header + payload + zero padding, kPageAlignment aligned, at
+  // least PageSlotBytes). The log fills the stamp in place; the slot stays untouched until
+  // kAppended. May reclaim the oldest segment (kReclaimed events). kBusy: retry after a Poll;
+  // kNoSpace: larger than record_bytes_max(); kInvalid: not a page; kIo: tier off.
+  BlockResult Append(MutableBytes slot, bool durable, uint64_t token);
   // Reads and verifies the record of `key`; `out` is aligned and at least record_bytes.
-  virtual BlockResult Read(const BlockKey& key, const DiskLocation& location, MutableBytes out,
-                           uint64_t token) = 0;
-  // Forgets the record at once; a tombstone makes it durable. token 0 = no event.
-  virtual BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token) = 0;
-  // Forgets everything: raises the flush watermark; kFlushed when durable.
-  virtual BlockResult Flush(uint64_t token) = 0;
+  // kMiss: no longer there; kBusy: retry after a Poll; kInvalid: `out` does not fit.
+  BlockResult Read(const BlockKey& key, const DiskLocation& location, MutableBytes out,
+                   uint64_t token);
+  // The same without the pass over the payload (0.1 ms per MiB on the shard). PROMISE kept by the
+  // caller: nothing of `out` is used before VerifyRecord said kOk, on whatever thread; kCorrupt
+  // goes back to the log by ReportCorrupt.
+  BlockResult ReadUnverified(const BlockKey& key, const DiskLocation& location, MutableBytes out,
+                             uint64_t token);
+  // Any thread. kOk, kCorrupt, or kMiss if the record is of another generation of the segment.
+  static BlockResult VerifyRecord(Bytes record, const BlockKey& key, const DiskLocation& location);
+  // Counts, forgets the record durably, and quarantines its segment after corrupt_max.
+  void ReportCorrupt(const BlockKey& key, const DiskLocation& location);
+  // Forgets the record at once; a tombstone makes it durable. token 0 = no event. Whoever drops a
+  // page after kIo calls this too, or the page may come back after a restart.
+  BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token);
+  // Forgets everything at once (no kReclaimed); kFlushed when durable. Appends in flight end with
+  // kMiss. kBusy: too many flushes in flight.
+  BlockResult Flush(uint64_t token);
 
   // Progress. Poll drives the device and reports events; Submit hands queued work over.
-  virtual size_t Poll(absl::Span<LogEvent> events) = 0;
-  virtual void Submit() = 0;
-  virtual bool idle() const = 0;
+  size_t Poll(absl::Span<LogEvent> events);
+  void Submit();
+  bool idle() const;    // nothing in flight, no event left to take
+  int wake_fd() const;  // the device's; readable when Poll may yield something; -1: poll
   // Seals what is open and writes a clean-shutdown mark (blocking, bounded by the device).
-  virtual absl::Status Close() = 0;
-  virtual SegmentLogStats stats() const = 0;
+  absl::Status Close();
+  uint64_t record_bytes_max() const;
+  SegmentLogStats stats() const;
+
+ private:
+  struct Impl;
+  explicit SegmentLog(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace crumb
