@@ -1,5 +1,5 @@
 // Tasks from other threads into a loop: a bounded multi-producer single-consumer ring with an
-// eventfd. The only lock-free code besides spsc_ring.h; its memory orders are argued in the .cc.
+// eventfd. The only lock-free code besides bounded_ring.h; its memory orders are argued in the .cc.
 #ifndef CRUMB_CACHESVC_BASE_MAILBOX_H_
 #define CRUMB_CACHESVC_BASE_MAILBOX_H_
 
@@ -25,6 +25,8 @@ class Mailbox {
   bool Push(Task task);
   // Consumer only. False when empty.
   bool Pop(Task* task);
+  // Any thread: ends a sleep that PrepareSleep announced; nothing to do otherwise.
+  void Wake();
 
   int wake_fd() const;
   // Consumer only: announces sleep; false if there is something to pop (do not sleep).

@@ -24,7 +24,8 @@ class WorkerPool {
   WorkerPool(size_t threads, size_t jobs_max);
   ~WorkerPool();  // finishes running jobs, drops queued ones
 
-  // Owner thread. False when jobs_max are in flight.
+  // Owner thread. False when jobs_max are in flight (or, rarely, when a worker was preempted in the
+  // middle of taking a job and all cells behind it are used).
   bool Submit(const Job& job);
   // Owner thread: tokens of finished jobs, in order of completion.
   size_t Poll(absl::Span<uint64_t> tokens);
