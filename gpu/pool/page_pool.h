@@ -1,6 +1,9 @@
-// PagePool: slots of a few size classes over one registered arena, with pins. Slabs of 4 MiB (or
-// one slot, if larger) hold slots of one class and change class only when empty. One thread (the
-// shard). No allocation after Create.
+// PagePool: slots for pages over one registered arena, with pins. The arena is cut in two areas.
+//   main     slots of stored pages. Slabs hold slots of one size class each and change class only
+//            when empty; a class whose size fits a slab badly takes a run of slabs.
+//   staging  short-lived buffers of operations in flight (raw pages, reads from NVMe), first fit,
+//            so that a pool full of stored or pinned pages can never stop a transfer.
+// One thread (the shard). No allocation after Create.
 // INVARIANT: every slot is free or owned by exactly one index entry or operation; a slot is reused
 // only when its owner released it and its pin count is zero.
 #ifndef CRUMB_GPU_POOL_PAGE_POOL_H_
@@ -15,24 +18,32 @@
 namespace crumb {
 
 struct SlotId {
-  uint32_t value = 0xffffffff;
+  uint32_t value = 0xffffffff;  // in units of kPageAlignment from the arena's start
   bool valid() const { return value != 0xffffffff; }
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
 struct PagePoolOptions {
-  uint64_t bytes = 0;
-  bool hugepages = false;  // MAP_HUGETLB if the kernel has them, else madvise
+  uint64_t bytes = 0;          // both areas together
+  uint64_t staging_bytes = 0;  // 0: a quarter of `bytes`, at least 64 MiB or half, at most 1 GiB
+  uint64_t slab_bytes = 0;     // 0: bytes / 64 as a power of two in [64 KiB, 4 MiB]
+  bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise
 };
+
+inline constexpr uint64_t kPoolBytesMin = 1ull << 20;
+inline constexpr uint64_t kPoolBytesMax = 8ull << 40;
 
 class PagePool {
  public:
+  // INVALID_ARGUMENT names the field and the range; RESOURCE_EXHAUSTED if the kernel refuses.
   static absl::StatusOr<std::unique_ptr<PagePool>> Create(const PagePoolOptions& options);
   ~PagePool();
 
   // A slot of at least `bytes` (rounded up to kPageAlignment), owned by the caller, unpinned.
   // Invalid when no free slot of that class and no empty slab is left: evict and retry.
   SlotId Allocate(uint64_t bytes);
+  // The same from the staging area; released like any slot. Invalid when it is full.
+  SlotId AllocateStaging(uint64_t bytes);
   // Ends ownership; the memory is reused once the last pin is gone.
   void Release(SlotId slot);
   void Pin(SlotId slot);
@@ -42,14 +53,27 @@ class PagePool {
   MutableBytes memory(SlotId slot) const;  // whole slot, page aligned
   // The class size that `bytes` would take.
   static uint64_t ClassBytes(uint64_t bytes);
-  // True if freeing slots of this class could ever satisfy Allocate (arena large enough).
+  // True if Allocate (AllocateStaging) of `bytes` succeeds in an empty pool.
   bool CanEverFit(uint64_t bytes) const;
+  bool CanEverStage(uint64_t bytes) const;
+
+  // When no slab run is free for the class of `bytes` and the class has nothing to evict, a run of
+  // other classes must be emptied. BeginClear picks one without pinned slots, around `hint` if it
+  // can, and closes it: Allocate of other classes keeps out. False if every run has a pin. One run
+  // at a time; it opens again when Allocate takes it or with CancelClear.
+  bool BeginClear(uint64_t bytes, SlotId hint);
+  // Owned slots that still lie in the closed run: release them.
+  size_t NextToClear(absl::Span<SlotId> out) const;
+  void CancelClear();
 
   MutableBytes arena() const;
-  uint64_t capacity_bytes() const;
-  uint64_t used_bytes() const;    // slots that are owned or pinned, by class size
-  uint64_t pinned_slots() const;  // slots with at least one pin
+  uint64_t capacity_bytes() const;  // of the main area
+  uint64_t used_bytes() const;      // main slots that are owned or pinned, by class size
+  uint64_t pinned_slots() const;    // main slots with at least one pin
+  uint64_t used_slots() const;      // main
   uint64_t free_slabs() const;
+  uint64_t staging_capacity_bytes() const;
+  uint64_t staging_used_bytes() const;
 
  private:
   PagePool();
