@@ -72,9 +72,29 @@ struct WireBlockReply {  // 16 bytes each, behind the header of a reply
   Precision precision = Precision::kRaw;
   uint8_t lossy_depth = 0;
   uint32_t value_bytes = 0;  // bytes written at the slot
-  uint64_t checksum = 0;     // XXH3-64 of the value as delivered (packed, page and raw forms)
+  // XXH3-64 of the value as delivered (packed, page and raw forms). kNonFinite: where the first
+  // NaN or Inf is, as PackPlace has it.
+  uint64_t checksum = 0;
 };
 static_assert(sizeof(WireBlockReply) == 16);
+
+// Where in a page something is: layer id, tensor, head (from the part's first) and token.
+struct PagePlace {
+  uint32_t layer_id = 0;
+  bool is_v = false;
+  uint16_t head = 0;
+  uint16_t token = 0;
+};
+constexpr uint64_t PackPlace(const PagePlace& place) {
+  return uint64_t{place.layer_id} << 32 | (place.is_v ? 1ull << 31 : 0) |
+         uint64_t{place.head & 0x7fffu} << 16 | place.token;
+}
+constexpr PagePlace UnpackPlace(uint64_t packed) {
+  return {.layer_id = static_cast<uint32_t>(packed >> 32),
+          .is_v = (packed >> 31 & 1) != 0,
+          .head = static_cast<uint16_t>(packed >> 16 & 0x7fff),
+          .token = static_cast<uint16_t>(packed & 0xffff)};
+}
 
 // A parsed request: views into the message, valid while the message is.
 struct WireRequest {

@@ -31,11 +31,16 @@ struct EngineLimits {
   uint32_t requests_max = 1024;  // in flight, all peers
   uint32_t requests_per_peer_max = 64;
   uint32_t blocks_in_flight_max = 4096;
+  uint32_t peers_max = 2048;
   uint32_t sessions_max = 1024;
   uint32_t layouts_max = 1024;
   uint32_t region_sets_per_session_max = 16;
-  uint32_t waiters_max = 256;
-  uint32_t pins_max = 65536;  // client pins with a TTL
+  uint32_t waiters_max = 256;              // gets that wait for a put
+  uint32_t pins_max = 65536;               // client pins with a TTL
+  uint32_t index_entries_max = 1 << 20;    // pages in all tiers; memory is touched as it fills
+  uint32_t evictions_max = 32;             // writes to NVMe that make room, in flight
+  uint32_t transfers_max = 512;            // with a peer's memory, in flight
+  uint32_t served_per_session_max = 1024;  // remembered lossy pages that a session was served
   uint64_t default_deadline_us = 5'000'000;
   uint64_t deadline_us_max = 600'000'000;
   uint64_t pin_ttl_us_max = 3'600'000'000;
@@ -75,43 +80,66 @@ struct FlushRequest {  // empty fields match everything
 struct EngineOptions {
   EngineLimits limits;
   ClusterSecret secret;
-  Clock* clock = nullptr;
+  const Clock* clock = nullptr;
   PagePool* pool = nullptr;
   DeviceQueue* queue = nullptr;
-  SegmentLog* log = nullptr;   // null: no NVMe tier
-  bool nvme_admit_all = true;  // every evicted page goes to NVMe (the first, simple admission)
+  bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
+  uint8_t max_lossy_depth = 255;  // pages computed from a longer chain of lossy pages are misses
 };
 
 using BlockResults = std::vector<BlockResult>;
 
-class Engine : public Poller {
+// REQUIRES: clock, pool, queue, transports and log outlive the engine.
+class Engine final : public Poller {
  public:
+  // INVALID_ARGUMENT names the limit that is out of range.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // REQUIRES: the device queue is idle (Drain), or its jobs will never run again.
+  ~Engine() override;
 
   // Called by recovery for every live record, before the first Poll.
-  virtual SegmentLog::RecoverySink* recovery_sink() = 0;
-  virtual void SetLog(SegmentLog* log) = 0;
+  SegmentLog::RecoverySink* recovery_sink();
+  // Before the first Poll. Without a log there is no NVMe tier.
+  void SetLog(SegmentLog* log);
 
   // REQUIRES: before the first Poll. Returns the transport's index.
-  virtual uint32_t AddTransport(Transport* transport) = 0;
+  uint32_t AddTransport(Transport* transport);
 
-  virtual absl::Status BindLayout(uint32_t handle, LayoutBinding binding) = 0;
-  virtual absl::Status OpenSession(SessionId session, std::string tenant) = 0;
+  // A handle may be bound again, with other codecs, to the same identity and tenant.
+  // INVALID_ARGUMENT: no raw codec last in a ladder, codecs that do not fit the parts, or pages too
+  // large for the pool, with the remedy.
+  absl::Status BindLayout(uint32_t handle, LayoutBinding binding);
+  absl::Status OpenSession(SessionId session, std::string tenant);
   // Ties a transport's peer to a session; its messages must carry that session's id.
-  virtual absl::Status AttachPeer(SessionId session, uint32_t transport, PeerId peer) = 0;
-  virtual absl::Status RegisterRegions(SessionId session, uint32_t region_set,
-                                       uint32_t layout_handle, RegionSetSpec spec) = 0;
-  // Frees everything of the session: pins, waiters, peers; requests in flight end first.
-  virtual void CloseSession(SessionId session) = 0;
+  absl::Status AttachPeer(SessionId session, uint32_t transport, PeerId peer);
+  // For every peer of the session, also later ones. A set that is there already is replaced,
+  // unless transfers are in flight (FAILED_PRECONDITION).
+  absl::Status RegisterRegions(SessionId session, uint32_t region_set, uint32_t layout_handle,
+                               RegionSetSpec spec);
+  // Frees everything of the session: pins, waiters, requests, peers. Lent memory is no longer
+  // touched once no peer of it is left in its transport.
+  void CloseSession(SessionId session);
 
-  virtual BlockResults Pin(const PinRequest& request) = 0;
+  BlockResults Pin(const PinRequest& request);
   // Forgets matching pages in every tier; `done` runs on the shard once that is durable.
-  virtual void Flush(const FlushRequest& request, std::function<void(absl::Status)> done) = 0;
+  void Flush(const FlushRequest& request, std::function<void(absl::Status)> done);
   // Refuses new requests (kUnavailable); `done` runs when nothing is in flight and DRAM pages that
-  // only live in memory have been offered to NVMe, or at the deadline.
-  virtual void Drain(uint64_t deadline_us, std::function<void()> done) = 0;
+  // only live in memory have been offered to NVMe, or at the deadline (absolute).
+  void Drain(uint64_t deadline_us, std::function<void()> done);
 
-  virtual EngineStats stats() const = 0;
+  EngineStats stats() const;
+
+  int Poll() override;
+  int RunReady() override;
+  // An epoll descriptor over those of queue, log and transports; -1 if none of them has one.
+  int wake_fd() const override;
+  bool Arm() override;
+  uint64_t next_timer_us() const override;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace crumb

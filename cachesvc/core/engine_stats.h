@@ -41,6 +41,7 @@ struct EngineStats {
   std::array<uint64_t, kTierCount> hits{};           // gets served from
   std::array<uint64_t, kTierCount> bytes_in{}, bytes_out{};
   uint64_t pool_capacity_bytes = 0, pool_used_bytes = 0, pool_pages = 0, pool_pinned = 0;
+  uint64_t staging_capacity_bytes = 0, staging_used_bytes = 0;
   uint64_t evicted_to_nvme = 0, evicted_dropped = 0, evicted_bytes = 0, eviction_failures = 0;
   uint64_t alloc_failures = 0;
   uint64_t index_entries = 0, index_bytes = 0;
