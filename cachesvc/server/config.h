@@ -1,0 +1,121 @@
+// The daemon's configuration: defaults, then the YAML file, then CRUMB_SECTION__KEY from the
+// environment, then --set. PROMISE: what is not understood stops the start; nothing is ignored and
+// nothing falls back to a default in silence. Immutable after Load; any thread.
+#ifndef CRUMB_CACHESVC_SERVER_CONFIG_H_
+#define CRUMB_CACHESVC_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cachesvc/base/status.h"
+#include "cachesvc/server/machine.h"
+
+namespace crumb {
+
+inline constexpr char kOff[] = "off";  // listen.*: this door stays shut
+inline constexpr char kNvmeFileName[] = "pages.log";
+
+struct ListenConfig {
+  std::string grpc;    // HOST:PORT or "off"
+  std::string http;    // HOST:PORT or "off"
+  std::string socket;  // absolute path or "off"
+  std::string admin;   // local: unix socket and loopback callers; socket: the unix socket alone
+  bool insecure = false;
+};
+
+struct PoolConfig {
+  uint64_t dram_bytes = 0;
+  uint64_t hbm_bytes = 0;
+  bool hugepages = false;
+};
+
+struct NvmeConfig {
+  std::string path;    // a directory (holds pages.log) or a block device
+  uint64_t bytes = 0;  // hard cap; 0 = no NVMe tier
+  uint64_t segment_bytes = 0;
+};
+
+struct CodecConfig {
+  std::string default_precision;  // raw, int4, k3v2, int2
+  std::string int2;               // require_evaluation, accept
+  std::string effort;             // draft, normal, best
+  uint64_t threads = 0;
+};
+
+struct UcxConfig {
+  bool enabled = true;
+  std::string tls;
+  std::string net_devices;
+};
+
+struct LimitsConfig {
+  uint64_t requests = 0;  // in flight, all peers
+  uint64_t requests_per_peer = 0;
+  uint64_t blocks_in_flight = 0;
+  uint64_t sessions = 0;
+  uint64_t layouts = 0;
+  uint64_t region_sets_per_session = 0;
+  uint64_t waiters = 0;
+  uint64_t pins = 0;
+  uint64_t deadline_us = 0;  // where a request names none
+  uint64_t deadline_us_max = 0;
+  uint64_t pin_ttl_us_max = 0;
+  uint64_t session_idle_us = 0;
+  uint64_t staging_bytes = 0;  // pages of gRPC streams under way
+  uint64_t grpc_bytes = 0;     // gRPC's own buffers
+  uint64_t connections = 0;    // HTTP
+};
+
+struct LogConfig {
+  std::string level;
+  std::string format;
+};
+
+struct Config {
+  std::string node;
+  std::string data_dir;
+  ListenConfig listen;
+  PoolConfig pool;
+  NvmeConfig nvme;
+  CodecConfig codec;
+  UcxConfig ucx;
+  std::string cluster_mode;
+  LimitsConfig limits;
+  uint64_t shutdown_grace_us = 0;
+  LogConfig log;
+  std::vector<std::string> warnings;  // said once at start
+};
+
+struct ConfigInputs {
+  std::string file_name;  // for messages; empty = no file
+  std::string file_text;
+  std::vector<std::pair<std::string, std::string>> environment;  // name, value
+  std::vector<std::string> sets;                                 // "key=value" of --set
+};
+
+// Everything of `inputs` over the defaults, checked against the machine. The error is one line:
+// where it was said, the key, the value and the remedy.
+absl::StatusOr<Config> LoadConfig(const ConfigInputs& inputs, const Machine& machine);
+
+// Reads `file` (at most 1 MiB; empty name = none) and this process' environment.
+absl::StatusOr<ConfigInputs> ReadConfigInputs(const std::string& file,
+                                              std::vector<std::string> sets);
+
+// The effective configuration as YAML that LoadConfig accepts and reads back to the same values.
+std::string PrintConfig(const Config& config);
+
+// Host and port of "HOST:PORT" / "[V6]:PORT"; INVALID_ARGUMENT says what is wrong.
+struct HostPort {
+  std::string host;  // without brackets
+  uint16_t port = 0;
+  bool loopback = false;
+};
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
+// "127.0.0.1:7411", "[::1]:7411".
+std::string FormatHostPort(const HostPort& place);
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_SERVER_CONFIG_H_

@@ -1,0 +1,435 @@
+// The keys of crumbd, and the texts of their values. Any thread.
+#include "cachesvc/server/config_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "cachesvc/base/rng.h"
+
+namespace crumb {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+constexpr uint64_t kGiB = 1024 * kMiB;
+constexpr uint64_t kTiB = 1024 * kGiB;
+constexpr uint64_t kSecond = 1'000'000;
+constexpr uint64_t kHour = 3600 * kSecond;
+constexpr size_t kTextBytesMax = 1024;
+constexpr char kNoGpu[] = "this build has no GPU tier; only 0 is possible";
+
+#define CRUMB_NUMBER(field) [](Config& c) -> uint64_t& { return c.field; }
+#define CRUMB_TEXT(field) [](Config& c) -> std::string& { return c.field; }
+#define CRUMB_FLAG(field) [](Config& c) -> bool& { return c.field; }
+
+// INVARIANT: a key that another key's default depends on stands before it.
+const KeySpec kKeys[] = {
+    {.name = "node", .kind = KeyKind::kText, .text = CRUMB_TEXT(node)},
+    {.name = "data_dir", .kind = KeyKind::kPath, .text = CRUMB_TEXT(data_dir)},
+    {.name = "listen.grpc",
+     .kind = KeyKind::kAddress,
+     .fallback = "127.0.0.1:7411",
+     .text = CRUMB_TEXT(listen.grpc)},
+    {.name = "listen.http",
+     .kind = KeyKind::kAddress,
+     .fallback = "127.0.0.1:7412",
+     .text = CRUMB_TEXT(listen.http)},
+    {.name = "listen.socket",
+     .kind = KeyKind::kPath,
+     .choices = kOff,
+     .text = CRUMB_TEXT(listen.socket)},
+    {.name = "listen.admin",
+     .kind = KeyKind::kChoice,
+     .fallback = "local",
+     .choices = "local|socket",
+     .text = CRUMB_TEXT(listen.admin)},
+    {.name = "listen.insecure",
+     .kind = KeyKind::kFlag,
+     .fallback = "false",
+     .flag = CRUMB_FLAG(listen.insecure)},
+    {.name = "pool.dram_bytes",
+     .kind = KeyKind::kSize,
+     .min = 8 * kMiB,
+     .max = 64 * kTiB,
+     .number = CRUMB_NUMBER(pool.dram_bytes)},
+    {.name = "pool.hbm_bytes",
+     .kind = KeyKind::kSize,
+     .fallback = "0",
+     .remedy = kNoGpu,
+     .number = CRUMB_NUMBER(pool.hbm_bytes)},
+    {.name = "pool.hugepages",
+     .kind = KeyKind::kFlag,
+     .fallback = "false",
+     .flag = CRUMB_FLAG(pool.hugepages)},
+    {.name = "nvme.path", .kind = KeyKind::kPath, .text = CRUMB_TEXT(nvme.path)},
+    {.name = "nvme.segment_bytes",
+     .kind = KeyKind::kSize,
+     .fallback = "64MiB",
+     .min = kMiB,
+     .max = kGiB,
+     .number = CRUMB_NUMBER(nvme.segment_bytes)},
+    {.name = "nvme.bytes",
+     .kind = KeyKind::kSize,
+     .max = 1024 * kTiB,
+     .number = CRUMB_NUMBER(nvme.bytes)},
+    {.name = "codec.default_precision",
+     .kind = KeyKind::kChoice,
+     .fallback = "int2",
+     .choices = "int2|k3v2|int4|raw",
+     .text = CRUMB_TEXT(codec.default_precision)},
+    {.name = "codec.int2",
+     .kind = KeyKind::kChoice,
+     .fallback = "require_evaluation",
+     .choices = "require_evaluation|accept",
+     .text = CRUMB_TEXT(codec.int2)},
+    {.name = "codec.effort",
+     .kind = KeyKind::kChoice,
+     .fallback = "normal",
+     .choices = "draft|normal|best",
+     .text = CRUMB_TEXT(codec.effort)},
+    {.name = "codec.threads",
+     .kind = KeyKind::kCount,
+     .min = 1,
+     .max = 256,
+     .number = CRUMB_NUMBER(codec.threads)},
+    {.name = "ucx.enabled",
+     .kind = KeyKind::kFlag,
+     .fallback = "true",
+     .flag = CRUMB_FLAG(ucx.enabled)},
+    {.name = "ucx.tls", .kind = KeyKind::kText, .text = CRUMB_TEXT(ucx.tls)},
+    {.name = "ucx.net_devices", .kind = KeyKind::kText, .text = CRUMB_TEXT(ucx.net_devices)},
+    {.name = "cluster.mode",
+     .kind = KeyKind::kChoice,
+     .fallback = "single",
+     .choices = "single",
+     .text = CRUMB_TEXT(cluster_mode)},
+    {.name = "limits.requests",
+     .kind = KeyKind::kCount,
+     .fallback = "1024",
+     .min = 1,
+     .max = 65536,
+     .number = CRUMB_NUMBER(limits.requests)},
+    {.name = "limits.requests_per_peer",
+     .kind = KeyKind::kCount,
+     .fallback = "64",
+     .min = 1,
+     .max = 65536,
+     .number = CRUMB_NUMBER(limits.requests_per_peer)},
+    {.name = "limits.blocks_in_flight",
+     .kind = KeyKind::kCount,
+     .fallback = "4096",
+     .min = 256,
+     .max = 1 << 20,
+     .remedy = "one request may hold 256 blocks",
+     .number = CRUMB_NUMBER(limits.blocks_in_flight)},
+    {.name = "limits.sessions",
+     .kind = KeyKind::kCount,
+     .fallback = "1024",
+     .min = 1,
+     .max = 65536,
+     .number = CRUMB_NUMBER(limits.sessions)},
+    {.name = "limits.layouts",
+     .kind = KeyKind::kCount,
+     .fallback = "1024",
+     .min = 1,
+     .max = 65536,
+     .number = CRUMB_NUMBER(limits.layouts)},
+    {.name = "limits.region_sets_per_session",
+     .kind = KeyKind::kCount,
+     .fallback = "16",
+     .min = 1,
+     .max = 4096,
+     .number = CRUMB_NUMBER(limits.region_sets_per_session)},
+    {.name = "limits.waiters",
+     .kind = KeyKind::kCount,
+     .fallback = "256",
+     .min = 0,
+     .max = 65536,
+     .number = CRUMB_NUMBER(limits.waiters)},
+    {.name = "limits.pins",
+     .kind = KeyKind::kCount,
+     .fallback = "65536",
+     .min = 0,
+     .max = 1 << 22,
+     .number = CRUMB_NUMBER(limits.pins)},
+    {.name = "limits.deadline",
+     .kind = KeyKind::kDuration,
+     .fallback = "5s",
+     .min = 1000,
+     .max = kHour,
+     .number = CRUMB_NUMBER(limits.deadline_us)},
+    {.name = "limits.deadline_max",
+     .kind = KeyKind::kDuration,
+     .fallback = "10m",
+     .min = 1000,
+     .max = kHour,
+     .number = CRUMB_NUMBER(limits.deadline_us_max)},
+    {.name = "limits.pin_ttl_max",
+     .kind = KeyKind::kDuration,
+     .fallback = "1h",
+     .min = 1000,
+     .max = 24 * kHour,
+     .number = CRUMB_NUMBER(limits.pin_ttl_us_max)},
+    {.name = "limits.session_idle",
+     .kind = KeyKind::kDuration,
+     .fallback = "10m",
+     .min = kSecond,
+     .max = 7 * 24 * kHour,
+     .number = CRUMB_NUMBER(limits.session_idle_us)},
+    {.name = "limits.staging_bytes",
+     .kind = KeyKind::kSize,
+     .fallback = "256MiB",
+     .min = kMiB,
+     .max = kTiB,
+     .number = CRUMB_NUMBER(limits.staging_bytes)},
+    {.name = "limits.grpc_bytes",
+     .kind = KeyKind::kSize,
+     .fallback = "128MiB",
+     .min = 16 * kMiB,
+     .max = kTiB,
+     .number = CRUMB_NUMBER(limits.grpc_bytes)},
+    {.name = "limits.http_connections",
+     .kind = KeyKind::kCount,
+     .fallback = "4",
+     .min = 1,
+     .max = 64,
+     .number = CRUMB_NUMBER(limits.connections)},
+    {.name = "shutdown.grace",
+     .kind = KeyKind::kDuration,
+     .fallback = "5s",
+     .min = 100'000,
+     .max = kHour,
+     .number = CRUMB_NUMBER(shutdown_grace_us)},
+    {.name = "log.level",
+     .kind = KeyKind::kChoice,
+     .fallback = "info",
+     .choices = "debug|info|warning|error",
+     .text = CRUMB_TEXT(log.level)},
+    {.name = "log.format",
+     .kind = KeyKind::kChoice,
+     .fallback = "text",
+     .choices = "text|json",
+     .text = CRUMB_TEXT(log.format)},
+};
+
+struct Unit {
+  absl::string_view name;
+  uint64_t factor;
+};
+constexpr std::array<Unit, 4> kSizeUnits = {
+    {{"TiB", kTiB}, {"GiB", kGiB}, {"MiB", kMiB}, {"KiB", kKiB}}};
+constexpr std::array<Unit, 5> kTimeUnits = {
+    {{"h", kHour}, {"m", 60 * kSecond}, {"s", kSecond}, {"ms", 1000}, {"us", 1}}};
+
+absl::Status ValueError(absl::string_view text, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 80), "\" ", what));
+}
+
+// Leading digits of `text` as a number; the rest without blanks in front goes to `unit`.
+bool SplitNumber(absl::string_view text, uint64_t* number, absl::string_view* unit) {
+  const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (end == 0 || !absl::SimpleAtoi(text.substr(0, end), number)) return false;
+  *unit = text.substr(end);
+  while (!unit->empty() && unit->front() == ' ') unit->remove_prefix(1);
+  return true;
+}
+
+absl::StatusOr<uint64_t> Multiply(absl::string_view text, uint64_t number, uint64_t factor) {
+  const Wide product = static_cast<Wide>(number) * factor;
+  if (product > std::numeric_limits<uint64_t>::max()) return ValueError(text, "is out of range");
+  return static_cast<uint64_t>(product);
+}
+
+std::string FormatNumber(KeyKind kind, uint64_t value) {
+  if (kind == KeyKind::kSize) return FormatSize(value);
+  if (kind == KeyKind::kDuration) return FormatDuration(value);
+  return absl::StrCat(value);
+}
+
+absl::Status AssignNumber(const KeySpec& key, const std::string& text, uint64_t percent_of,
+                          Config& config) {
+  uint64_t value = 0;
+  if (key.kind == KeyKind::kSize) {
+    CRUMB_ASSIGN(value, ParseSize(text, percent_of));
+  } else if (key.kind == KeyKind::kDuration) {
+    CRUMB_ASSIGN(value, ParseDuration(text));
+  } else {
+    CRUMB_ASSIGN(value, ParseCount(text));
+  }
+  if (value < key.min || value > key.max) {
+    const std::string range = *key.remedy != '\0' && key.max == 0
+                                  ? std::string(key.remedy)
+                                  : absl::StrCat("must be ", FormatNumber(key.kind, key.min),
+                                                 " to ", FormatNumber(key.kind, key.max),
+                                                 *key.remedy != '\0' ? ": " : "", key.remedy);
+    return ValueError(text, absl::StrCat("is out of range: ", range));
+  }
+  key.number(config) = value;
+  return absl::OkStatus();
+}
+
+absl::Status CheckText(const KeySpec& key, const std::string& text) {
+  if (text.size() > kTextBytesMax) {
+    return ValueError(text, absl::StrCat("is longer than ", kTextBytesMax, " bytes"));
+  }
+  for (const char c : text) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
+      return absl::InvalidArgumentError("the value has a control character: remove it");
+    }
+  }
+  if (key.kind == KeyKind::kChoice) {
+    const std::vector<absl::string_view> choices = absl::StrSplit(key.choices, '|');
+    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+      return ValueError(text,
+                        absl::StrCat("is not known: write ", choices.size() > 1 ? "one of " : "",
+                                     absl::StrJoin(choices, ", ")));
+    }
+  }
+  if (key.kind == KeyKind::kAddress && text != kOff) return ParseHostPort(text).status();
+  if (key.kind == KeyKind::kPath && !(key.choices != nullptr && text == key.choices) &&
+      !text.starts_with('/')) {
+    return ValueError(text, "must be an absolute path: start it with /");
+  }
+  return absl::OkStatus();
+}
+
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+absl::string_view LastPart(absl::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == absl::string_view::npos ? name : name.substr(dot + 1);
+}
+
+}  // namespace
+
+absl::Span<const KeySpec> ConfigKeys() { return kKeys; }
+
+const KeySpec* FindKey(absl::string_view name) {
+  for (const KeySpec& key : kKeys) {
+    if (name == key.name) return &key;
+  }
+  return nullptr;
+}
+
+std::string NearestKey(absl::string_view name) {
+  name = name.substr(0, 128);
+  const KeySpec* best = &kKeys[0];
+  size_t best_distance = std::numeric_limits<size_t>::max();
+  for (const KeySpec& key : kKeys) {
+    // The right word in the wrong section counts as near.
+    const size_t distance = std::min(EditDistance(name, key.name),
+                                     EditDistance(LastPart(name), LastPart(key.name)) + 2);
+    if (distance < best_distance) {
+      best = &key;
+      best_distance = distance;
+    }
+  }
+  return best->name;
+}
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text, uint64_t percent_of) {
+  constexpr absl::string_view kHow =
+      "is not a size: write a whole number with KiB, MiB, GiB or TiB, or a percentage such as 25%";
+  uint64_t number = 0;
+  absl::string_view unit;
+  if (!SplitNumber(text, &number, &unit)) return ValueError(text, kHow);
+  if (unit.empty()) return number;
+  if (unit == "%") {
+    if (number > 100) return ValueError(text, "is out of range: a percentage is 0% to 100%");
+    return static_cast<uint64_t>(static_cast<Wide>(percent_of) * number / 100);
+  }
+  for (const Unit& known : kSizeUnits) {
+    if (unit == known.name) return Multiply(text, number, known.factor);
+    if (absl::EqualsIgnoreCase(unit, known.name) ||
+        (unit.size() == 2 && unit[1] == 'B' && unit[0] == known.name[0])) {
+      return ValueError(text, absl::StrCat("is not a size: write ", number, known.name));
+    }
+  }
+  return ValueError(text, kHow);
+}
+
+std::string FormatSize(uint64_t bytes) {
+  for (const Unit& unit : kSizeUnits) {
+    if (bytes > 0 && bytes % unit.factor == 0) return absl::StrCat(bytes / unit.factor, unit.name);
+  }
+  return absl::StrCat(bytes);
+}
+
+absl::StatusOr<uint64_t> ParseDuration(absl::string_view text) {
+  uint64_t number = 0;
+  absl::string_view unit;
+  if (SplitNumber(text, &number, &unit)) {
+    for (const Unit& known : kTimeUnits) {
+      if (unit == known.name) return Multiply(text, number, known.factor);
+    }
+  }
+  return ValueError(text,
+                    "is not a duration: write a whole number with us, ms, s, m or h, e.g. 5s");
+}
+
+std::string FormatDuration(uint64_t us) {
+  for (const Unit& unit : kTimeUnits) {
+    if (us > 0 && us % unit.factor == 0) return absl::StrCat(us / unit.factor, unit.name);
+  }
+  return absl::StrCat(us, "us");
+}
+
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
+  uint64_t number = 0;
+  absl::string_view unit;
+  if (!SplitNumber(text, &number, &unit) || !unit.empty()) {
+    return ValueError(text, "is not a whole number: write digits only");
+  }
+  return number;
+}
+
+absl::Status AssignKey(const KeySpec& key, const std::string& text, uint64_t percent_of,
+                       Config& config) {
+  if (key.number != nullptr) return AssignNumber(key, text, percent_of, config);
+  if (key.flag != nullptr) {
+    if (text != "true" && text != "false")
+      return ValueError(text, "is no flag: write true or false");
+    key.flag(config) = text == "true";
+    return absl::OkStatus();
+  }
+  CRUMB_TRY(CheckText(key, text));
+  key.text(config) = text;
+  return absl::OkStatus();
+}
+
+std::string PrintKey(const KeySpec& key, Config fields) {
+  if (key.number != nullptr) return FormatNumber(key.kind, key.number(fields));
+  if (key.flag != nullptr) return key.flag(fields) ? "true" : "false";
+  const std::string& text = key.text(fields);
+  if (key.kind == KeyKind::kChoice || key.kind == KeyKind::kAddress) return text;
+  // Paths and free text are quoted: YAML would read some of them as something else.
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out.push_back('\\');
+    out.push_back(c);
+  }
+  out.push_back('"');
+  return out;
+}
+
+}  // namespace crumb
