@@ -12,7 +12,10 @@
 namespace crumb {
 
 class LoopbackTransport final : public Transport {
+  class Impl;
+
  public:
+  explicit LoopbackTransport(std::unique_ptr<Impl> impl);  // Create calls it
   static std::unique_ptr<LoopbackTransport> Create(uint32_t transfers_max);
   ~LoopbackTransport() override;
 
@@ -35,8 +38,6 @@ class LoopbackTransport final : public Transport {
   int wake_fd() const override;
 
  private:
-  class Impl;
-  explicit LoopbackTransport(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -192,14 +192,12 @@ absl::Status RegionSet::Planner::CheckExtent(const TensorPlace& place, uint32_t 
                               " bytes of regions[", place.region, "]"));
 }
 
-// Merging across slots or tensors is luck and not counted; inside one slot it is geometry.
+// Merging across heads, slots or tensors is luck (a partial page breaks it) and not counted; rows
+// inside one slot are geometry.
 uint64_t RegionSet::Planner::SegmentsOf(const Plane& plane) const {
   const bool rows_touch = tokens_per_slot_ == 1 || plane.place.token_stride == plane.row_bytes;
-  if (!rows_touch) return uint64_t{plane.heads} * layout_.identity().page_tokens;
-  if (spec_.slots_per_block == 1 && plane.place.head_stride == plane.row_bytes * tokens_per_slot_) {
-    return 1;
-  }
-  return uint64_t{plane.heads} * spec_.slots_per_block;
+  return uint64_t{plane.heads} *
+         (rows_touch ? spec_.slots_per_block : layout_.identity().page_tokens);
 }
 
 absl::StatusOr<RegionSet> RegionSet::Make(RegionSetSpec spec, const Layout& layout) {

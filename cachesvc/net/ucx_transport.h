@@ -32,7 +32,10 @@ struct UcxOptions {
 inline constexpr uint32_t kHelloBytesMax = 16 * 1024;
 
 class UcxTransport final : public Transport {
+  class Impl;
+
  public:
+  explicit UcxTransport(std::unique_ptr<Impl> impl);  // Create calls it
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
   // Closes every peer and waits for the operations in flight: afterwards no memory is touched.
   ~UcxTransport() override;
@@ -65,8 +68,6 @@ class UcxTransport final : public Transport {
   int wake_fd() const override;
 
  private:
-  class Impl;
-  explicit UcxTransport(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
