@@ -42,7 +42,7 @@ absl::StatusOr<PtRotationFile> LoadPtRotation(const std::string& path);
 struct CombineOptions {
   std::string model;     // required
   std::string revision;  // required
-  std::string note;      // appended to the provenance
+  std::string note{};    // appended to the provenance
   float gamma = 0.5f;    // nothing is known about the gain of a published set
 };
 
