@@ -13,8 +13,8 @@
 
 #include <atomic>
 
-#include "cachesvc/base/bounded_ring.h"
 #include "cachesvc/base/check.h"
+#include "cachesvc/base/mpmc_ring.h"
 
 namespace crumb {
 
@@ -24,7 +24,7 @@ struct Mailbox::Impl {
   }
   ~Impl() { close(fd); }
 
-  BoundedRing<Task> ring;
+  MpmcRing<Task> ring;
   alignas(64) std::atomic<bool> sleeping{false};
   const int fd;
 };

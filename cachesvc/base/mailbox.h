@@ -1,5 +1,5 @@
 // Tasks from other threads into a loop: a bounded multi-producer single-consumer ring with an
-// eventfd. The only lock-free code besides bounded_ring.h; its memory orders are argued in the .cc.
+// eventfd. The only lock-free code besides mpmc_ring.h; its memory orders are argued in the .cc.
 #ifndef CRUMB_CACHESVC_BASE_MAILBOX_H_
 #define CRUMB_CACHESVC_BASE_MAILBOX_H_
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "cachesvc/base/bounded_ring.h"
 #include "cachesvc/base/check.h"
+#include "cachesvc/base/mpmc_ring.h"
 
 namespace crumb {
 namespace {
@@ -74,8 +74,8 @@ struct WorkerPool::Impl {
   }
 
   const size_t jobs_max;
-  BoundedRing<Job> jobs_ring;
-  BoundedRing<uint64_t> done_ring;
+  MpmcRing<Job> jobs_ring;
+  MpmcRing<uint64_t> done_ring;
   const int job_fd;
   const int done_fd;
   std::atomic<bool> stop{false};

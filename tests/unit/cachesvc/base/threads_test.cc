@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cachesvc/base/bounded_ring.h"
 #include "cachesvc/base/loop.h"
 #include "cachesvc/base/mailbox.h"
+#include "cachesvc/base/mpmc_ring.h"
 #include "cachesvc/base/worker_pool.h"
 
 namespace crumb {
@@ -26,9 +26,9 @@ bool WaitReadable(int fd) {
   return poll(&entry, 1, kWaitMs) == 1;
 }
 
-TEST(BoundedRingThreads, EveryValueArrivesOnce) {
+TEST(MpmcRingThreads, EveryValueArrivesOnce) {
   constexpr uint64_t kPerProducer = 5000, kProducers = 3, kConsumers = 2;
-  BoundedRing<uint64_t> ring(64);
+  MpmcRing<uint64_t> ring(64);
   std::atomic<uint64_t> popped{0}, sum{0};
   std::vector<std::thread> threads;
   for (uint64_t p = 0; p < kProducers; ++p) {

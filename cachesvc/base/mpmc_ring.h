@@ -11,8 +11,8 @@
 // only hand out tickets, so relaxed is enough for them: exclusion comes from the CAS's atomicity.
 // The publishing store and MaybeReady's load are seq_cst, so that a sleeping flag outside the ring
 // can be paired with them without a fence (mailbox.cc).
-#ifndef CRUMB_CACHESVC_BASE_BOUNDED_RING_H_
-#define CRUMB_CACHESVC_BASE_BOUNDED_RING_H_
+#ifndef CRUMB_CACHESVC_BASE_MPMC_RING_H_
+#define CRUMB_CACHESVC_BASE_MPMC_RING_H_
 
 #include <atomic>
 #include <bit>
@@ -25,12 +25,12 @@
 namespace crumb {
 
 template <typename T>
-class BoundedRing {
+class MpmcRing {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
   // `capacity` >= 1 is rounded up to a power of two, at least 2.
-  explicit BoundedRing(size_t capacity)
+  explicit MpmcRing(size_t capacity)
       : mask_(std::bit_ceil(capacity < 2 ? size_t{2} : capacity) - 1),
         cells_(std::make_unique<Cell[]>(mask_ + 1)) {
     CRUMB_CHECK(capacity >= 1 && capacity <= (size_t{1} << 24));
@@ -95,4 +95,4 @@ class BoundedRing {
 
 }  // namespace crumb
 
-#endif  // CRUMB_CACHESVC_BASE_BOUNDED_RING_H_
+#endif  // CRUMB_CACHESVC_BASE_MPMC_RING_H_

@@ -1,5 +1,5 @@
 // The ring and the mailbox as one thread sees them.
-#include "cachesvc/base/bounded_ring.h"
+#include "cachesvc/base/mpmc_ring.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,8 +16,8 @@ bool Readable(int fd) {
 
 void AddOne(void* arg) { ++*static_cast<int*>(arg); }
 
-TEST(BoundedRing, IsFirstInFirstOutAndBounded) {
-  BoundedRing<int> ring(3);
+TEST(MpmcRing, IsFirstInFirstOutAndBounded) {
+  MpmcRing<int> ring(3);
   EXPECT_EQ(ring.capacity(), 4u);
   int value = 0;
   EXPECT_FALSE(ring.Pop(&value));
