@@ -28,7 +28,7 @@ namespace crumb::client {
 class CRUMB_API Client {
  public:
   static Status Connect(const Options& options, std::unique_ptr<Client>* out);
-  // Waits for what is in flight (bounded by the deadlines), then says goodbye. Lent memory must
+  // Says goodbye, which ends what is in flight (bounded by connect_ms + grace_ms). Lent memory must
   // outlive the Client.
   ~Client();
   Client(const Client&) = delete;

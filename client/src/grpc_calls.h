@@ -1,0 +1,71 @@
+// The calls of the gRPC plane and the queue they report to. A call owns itself: it is made by
+// Start* and deletes itself when gRPC is done with it, after it left its outcome in the queue.
+// Thread: made on the Client's thread, runs on gRPC's; the queue is the only thing they share.
+#ifndef CRUMB_CLIENT_SRC_GRPC_CALLS_H_
+#define CRUMB_CLIENT_SRC_GRPC_CALLS_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "client/src/data_plane.h"
+#include "crumb/v1/cache.grpc.pb.h"
+
+namespace crumb::client {
+
+struct CallDone {
+  uint64_t request = 0;
+  uint32_t block = 0;  // of a put or get; 0 for a call that answers all blocks
+  std::vector<WireBlockReply> replies;
+  bool lost = false;  // the daemon is gone or does not know the session
+};
+
+class CallQueue {
+ public:
+  CallQueue();
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  // By a call: it lives; it is done and will not touch anything of the plane again.
+  void Enter(grpc::ClientContext* context);
+  void Leave(grpc::ClientContext* context, CallDone done);
+
+  // By the plane.
+  void Take(std::vector<CallDone>* out);
+  bool empty() const;
+  size_t active() const;
+  int fd() const { return fd_; }
+  void CancelAllAndWait();
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;
+  std::set<grpc::ClientContext*> live_;
+  std::vector<CallDone> done_;
+  int fd_;
+};
+
+struct CallEnv {
+  v1::Cache::Stub* stub = nullptr;
+  std::shared_ptr<CallQueue> queue;
+  uint64_t session = 0;
+  std::chrono::system_clock::time_point deadline;  // absolute, grace included
+};
+
+// REQUIRES: the request's places were checked against its memory.
+void StartPutCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request, uint32_t block);
+void StartGetCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request, uint32_t block);
+// Lookup or delete: all blocks in one call.
+void StartKeysCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request);
+
+// The outcome of a whole call that failed before it could say anything per block.
+std::vector<WireBlockReply> FailedReplies(size_t count, BlockResult result);
+
+}  // namespace crumb::client
+
+#endif  // CRUMB_CLIENT_SRC_GRPC_CALLS_H_

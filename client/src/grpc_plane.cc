@@ -1,0 +1,147 @@
+// The gRPC plane: cuts requests into calls, keeps a bounded number of them going, and puts the
+// outcomes together again. Queued blocks count against their request's deadline.
+#include "client/src/grpc_plane.h"
+
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "client/src/grpc_calls.h"
+
+namespace crumb::client {
+namespace {
+
+constexpr size_t kCallsMax = 64;  // under the usual HTTP/2 limit of 100 streams
+
+using TimePoint = std::chrono::system_clock::time_point;
+
+struct QueuedCall {
+  std::shared_ptr<const PlaneRequest> request;
+  uint32_t block = 0;
+  TimePoint deadline;
+};
+
+struct Assembly {
+  std::vector<WireBlockReply> blocks;
+  size_t missing = 0;
+};
+
+class GrpcPlane final : public DataPlane {
+ public:
+  explicit GrpcPlane(Control* control)
+      : control_(control), queue_(std::make_shared<CallQueue>()) {}
+  ~GrpcPlane() override { queue_->CancelAllAndWait(); }
+
+  BlockResult Submit(std::shared_ptr<const PlaneRequest> asked) override {
+    if (losing_) return BlockResult::kUnavailable;
+    const PlaneRequest& request = *asked;
+    const uint32_t bound = request.wait_ms > request.deadline_ms ? request.wait_ms
+                                                                 : request.deadline_ms;
+    const TimePoint deadline = std::chrono::system_clock::now() +
+                               std::chrono::milliseconds(bound) +
+                               std::chrono::milliseconds(request.grace_ms);
+    const bool by_block = request.type == WireType::kPut || request.type == WireType::kGet;
+    const auto calls = static_cast<uint32_t>(by_block ? request.blocks.size() : 1);
+    Assembly assembly;
+    assembly.blocks.resize(request.blocks.size());
+    assembly.missing = calls;
+    assemblies_[request.id] = std::move(assembly);
+    for (uint32_t i = 0; i < calls; ++i) {
+      waiting_.push_back({.request = asked, .block = i, .deadline = deadline});
+    }
+    StartCalls();
+    return BlockResult::kOk;
+  }
+
+  void Poll(std::vector<PlaneReply>* replies) override {
+    done_.clear();
+    queue_->Take(&done_);
+    for (CallDone& done : done_) {
+      if (done.lost) losing_ = true;
+      Add(std::move(done), replies);
+    }
+    if (losing_) FailWaiting(replies);
+    StartCalls();
+  }
+
+  bool Arm() override { return queue_->empty(); }
+  int wake_fd() const override { return queue_->fd(); }
+  bool lost() const override { return losing_ && queue_->active() == 0 && queue_->empty(); }
+  std::string Describe() const override { return "grpc"; }
+
+  absl::Status Lend(uint32_t, uint32_t, const LentMemory&) override { return absl::OkStatus(); }
+  void Unlend(uint32_t) override {}
+
+ private:
+  void StartCalls() {
+    if (losing_ || waiting_.empty()) return;
+    size_t active = queue_->active();
+    while (active < kCallsMax && !waiting_.empty()) {
+      QueuedCall call = std::move(waiting_.front());
+      waiting_.pop_front();
+      const CallEnv env{.stub = control_->stub(),
+                        .queue = queue_,
+                        .session = control_->session(),
+                        .deadline = call.deadline};
+      ++active;
+      switch (call.request->type) {
+        case WireType::kPut:
+          StartPutCall(env, std::move(call.request), call.block);
+          break;
+        case WireType::kGet:
+          StartGetCall(env, std::move(call.request), call.block);
+          break;
+        default:
+          StartKeysCall(env, std::move(call.request));
+      }
+    }
+  }
+
+  void Add(CallDone done, std::vector<PlaneReply>* replies) {
+    const auto found = assemblies_.find(done.request);
+    if (found == assemblies_.end()) return;
+    Assembly& assembly = found->second;
+    const bool by_block = done.replies.size() == 1 && assembly.missing > 0 &&
+                          done.block < assembly.blocks.size();
+    if (by_block) {
+      assembly.blocks[done.block] = done.replies[0];
+    } else {
+      // A lookup that stops at a gap answers fewer blocks: the rest stays a miss.
+      done.replies.resize(assembly.blocks.size());
+      assembly.blocks = std::move(done.replies);
+    }
+    if (--assembly.missing != 0) return;
+    replies->push_back({.id = done.request, .blocks = std::move(assembly.blocks)});
+    assemblies_.erase(found);
+  }
+
+  void FailWaiting(std::vector<PlaneReply>* replies) {
+    std::deque<QueuedCall> waiting;
+    waiting.swap(waiting_);
+    for (const QueuedCall& call : waiting) {
+      const bool by_block = call.request->type == WireType::kPut ||
+                            call.request->type == WireType::kGet;
+      const size_t count = by_block ? 1 : call.request->blocks.size();
+      Add({.request = call.request->id,
+           .block = call.block,
+           .replies = FailedReplies(count, BlockResult::kUnavailable),
+           .lost = true},
+          replies);
+    }
+  }
+
+  Control* control_;
+  std::shared_ptr<CallQueue> queue_;
+  std::deque<QueuedCall> waiting_;
+  std::unordered_map<uint64_t, Assembly> assemblies_;
+  std::vector<CallDone> done_;  // reused
+  bool losing_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DataPlane> OpenGrpcPlane(Control* control) {
+  return std::make_unique<GrpcPlane>(control);
+}
+
+}  // namespace crumb::client

@@ -1,0 +1,126 @@
+// Lent memory: construction of region sets from pointers, copies along their segments.
+#include "client/src/lent_memory.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
+#include "cachesvc/base/hash.h"
+
+namespace crumb::client {
+namespace {
+
+uint8_t* At(uint64_t address) {
+  return reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(address));
+}
+
+absl::Status CheckRange(const void* base, uint64_t bytes, std::string_view what) {
+  const auto address = reinterpret_cast<uintptr_t>(base);
+  if (base == nullptr || bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": no memory was given"));
+  }
+  if (bytes > std::numeric_limits<uintptr_t>::max() - address) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", bytes, " bytes pass the end of the "
+                                                   "address space"));
+  }
+  return absl::OkStatus();
+}
+
+// Index of the region that is exactly this range; tensors often share one.
+uint32_t RegionFor(const TensorMemory& tensor, std::vector<Region>* regions) {
+  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(tensor.base));
+  for (size_t i = 0; i < regions->size(); ++i) {
+    if ((*regions)[i].address == address && (*regions)[i].bytes == tensor.bytes) {
+      return static_cast<uint32_t>(i);
+    }
+  }
+  regions->push_back({.address = address, .bytes = tensor.bytes, .rkey = {}});
+  return static_cast<uint32_t>(regions->size() - 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Pages& pages,
+                                                                   const crumb::Layout& layout) {
+  CRUMB_TRY(CheckRange(pages.base, pages.bytes, "LendPages"));
+  if (pages.slot_bytes == 0 || pages.slot_bytes > pages.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("LendPages: slot_bytes ", pages.slot_bytes,
+                                                   " must be from 1 to the memory's ",
+                                                   pages.bytes));
+  }
+  const uint64_t slots = pages.bytes / pages.slot_bytes;
+  if (slots > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("LendPages: ", slots, " slots are too many"));
+  }
+  RegionSetSpec spec;
+  spec.regions.push_back({.address = reinterpret_cast<uintptr_t>(pages.base),
+                          .bytes = pages.bytes,
+                          .rkey = {}});
+  spec.slots = static_cast<uint32_t>(slots);
+  spec.slot_bytes = pages.slot_bytes;
+  CRUMB_ASSIGN(RegionSet set, RegionSet::Make(std::move(spec), layout));
+  return std::shared_ptr<const LentMemory>(new LentMemory(std::move(set)));
+}
+
+absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors& tensors,
+                                                                   const crumb::Layout& layout) {
+  const uint32_t page_tokens = layout.identity().page_tokens;
+  if (tensors.tokens_per_slot == 0 || page_tokens % tensors.tokens_per_slot != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("LendTensors: tokens_per_slot ",
+                                                   tensors.tokens_per_slot, " must divide the "
+                                                   "page's ", page_tokens, " tokens"));
+  }
+  RegionSetSpec spec;
+  spec.slots = tensors.slots;
+  spec.slots_per_block = page_tokens / tensors.tokens_per_slot;
+  for (const TensorMemory& tensor : tensors.tensors) {
+    CRUMB_TRY(CheckRange(tensor.base, tensor.bytes, "LendTensors"));
+    spec.tensors.push_back({.region = RegionFor(tensor, &spec.regions),
+                            .offset = 0,
+                            .slot_stride = tensor.slot_stride,
+                            .token_stride = tensor.token_stride,
+                            .head_stride = tensor.head_stride});
+  }
+  CRUMB_ASSIGN(RegionSet set, RegionSet::Make(std::move(spec), layout));
+  return std::shared_ptr<const LentMemory>(new LentMemory(std::move(set)));
+}
+
+bool LentMemory::Fits(const ValuePlace& place) const {
+  std::vector<Segment> segments;
+  return set_.Segments(place.part, place.slots, place.bytes, &segments);
+}
+
+void LentMemory::Gather(const ValuePlace& place, MutableBytes out) const {
+  std::vector<Segment> segments;
+  CRUMB_CHECK(out.size() == place.bytes);
+  CRUMB_CHECK(set_.Segments(place.part, place.slots, place.bytes, &segments));
+  for (const Segment& segment : segments) {
+    std::memcpy(out.data() + segment.local_offset, At(segment.address), segment.bytes);
+  }
+}
+
+void LentMemory::Scatter(const ValuePlace& place, Bytes value) const {
+  std::vector<Segment> segments;
+  CRUMB_CHECK(value.size() == place.bytes);
+  CRUMB_CHECK(set_.Segments(place.part, place.slots, place.bytes, &segments));
+  for (const Segment& segment : segments) {
+    std::memcpy(At(segment.address), value.data() + segment.local_offset, segment.bytes);
+  }
+}
+
+MutableBytes LentMemory::View(const ValuePlace& place) const {
+  CRUMB_CHECK(contiguous() && place.slots.size() == 1 && place.slots[0] < slots());
+  CRUMB_CHECK(place.bytes <= spec().slot_bytes);
+  return {At(spec().regions[0].address) + place.slots[0] * spec().slot_bytes, place.bytes};
+}
+
+uint64_t LentMemory::Checksum(const ValuePlace& place, std::string* scratch) const {
+  if (contiguous()) return Xxh3(View(place));
+  scratch->resize(place.bytes);
+  const MutableBytes out(reinterpret_cast<uint8_t*>(scratch->data()), scratch->size());
+  Gather(place, out);
+  return Xxh3(out);
+}
+
+}  // namespace crumb::client

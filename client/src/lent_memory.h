@@ -1,0 +1,66 @@
+// Memory that the worker lends, as the client sees it: real addresses, and the region set that
+// describes them to the daemon. The worker owns the memory; this only reads and writes ranges that
+// RegionSet checked. Thread: the Client's, and the gRPC plane's callbacks for requests in flight
+// (immutable after Make).
+#ifndef CRUMB_CLIENT_SRC_LENT_MEMORY_H_
+#define CRUMB_CLIENT_SRC_LENT_MEMORY_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/identity.h"
+#include "cachesvc/base/status.h"
+#include "cachesvc/net/region_set.h"
+#include "crumb/types.h"
+
+namespace crumb::client {
+
+// Where one value lies: one slot of contiguous memory, or several of tensors.
+struct ValuePlace {
+  uint32_t part = 0;
+  absl::Span<const uint32_t> slots;
+  uint64_t bytes = 0;
+};
+
+class LentMemory {
+ public:
+  struct Pages {
+    void* base = nullptr;
+    uint64_t bytes = 0;
+    uint64_t slot_bytes = 0;
+  };
+  struct Tensors {
+    std::vector<TensorMemory> tensors;
+    uint32_t slots = 0;
+    uint32_t tokens_per_slot = 0;
+  };
+  static absl::StatusOr<std::shared_ptr<const LentMemory>> Make(const Pages& pages,
+                                                                const crumb::Layout& layout);
+  static absl::StatusOr<std::shared_ptr<const LentMemory>> Make(const Tensors& tensors,
+                                                                const crumb::Layout& layout);
+
+  const RegionSetSpec& spec() const { return set_.spec(); }
+  bool contiguous() const { return spec().slot_bytes != 0; }
+  uint32_t slots() const { return spec().slots; }
+  uint32_t slots_per_block() const { return spec().slots_per_block; }
+
+  // False if the place is out of range.
+  bool Fits(const ValuePlace& place) const;
+  // Lent memory to one contiguous value and back. REQUIRES: Fits, and exactly place.bytes.
+  void Gather(const ValuePlace& place, MutableBytes out) const;
+  void Scatter(const ValuePlace& place, Bytes value) const;
+  // The value itself where the memory is contiguous. REQUIRES: contiguous() and Fits.
+  MutableBytes View(const ValuePlace& place) const;
+  // XXH3-64 of the value. REQUIRES: Fits. `scratch` saves allocations.
+  uint64_t Checksum(const ValuePlace& place, std::string* scratch) const;
+
+ private:
+  explicit LentMemory(RegionSet set) : set_(std::move(set)) {}
+  RegionSet set_;
+};
+
+}  // namespace crumb::client
+
+#endif  // CRUMB_CLIENT_SRC_LENT_MEMORY_H_
