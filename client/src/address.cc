@@ -29,12 +29,12 @@ bool IsHostByte(char c) {
          c == '-' || c == '_';
 }
 
-absl::Status BadServer(std::string_view text, std::string_view why) {
+absl::Status BadServer(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat("server \"", text.substr(0, 200), "\": ", why, "; use unix:PATH or HOST:PORT"));
 }
 
-absl::Status CheckHost(std::string_view text, std::string_view host) {
+absl::Status CheckHost(absl::string_view text, absl::string_view host) {
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     for (char c : host.substr(1, host.size() - 2)) {
       if (!IsHostByte(c) && c != ':' && c != '%') return BadServer(text, "not an IPv6 address");
@@ -57,23 +57,23 @@ ServerPlaces ServerPlaces::FromEnvironment() {
   return places;
 }
 
-absl::StatusOr<std::string> CheckServer(std::string_view text) {
+absl::StatusOr<std::string> CheckServer(absl::string_view text) {
   if (text.substr(0, 5) == "unix:") {
-    const std::string_view path = text.substr(5);
+    const absl::string_view path = text.substr(5);
     if (path.empty()) return BadServer(text, "the socket's path is empty");
     if (path.size() > kUnixPathMax) {
       return BadServer(text, absl::StrCat("the socket's path is longer than ", kUnixPathMax));
     }
-    if (path.find('\0') != std::string_view::npos) return BadServer(text, "the path holds a zero");
+    if (path.find('\0') != absl::string_view::npos) return BadServer(text, "the path holds a zero");
     return std::string(text);
   }
   const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return BadServer(text, "no port");
+  if (colon == absl::string_view::npos) return BadServer(text, "no port");
   uint32_t port = 0;
-  const std::string_view digits = text.substr(colon + 1);
+  const absl::string_view digits = text.substr(colon + 1);
   const bool is_number = !digits.empty() && digits.size() <= 5 &&
-                         digits.find_first_not_of("0123456789") == std::string_view::npos &&
-                         absl::SimpleAtoi(absl::string_view(digits.data(), digits.size()), &port);
+                         digits.find_first_not_of("0123456789") == absl::string_view::npos &&
+                         absl::SimpleAtoi(digits, &port);
   if (!is_number || port == 0 || port > 65535) return BadServer(text, "the port is not 1..65535");
   CRUMB_TRY(CheckHost(text, text.substr(0, colon)));
   return std::string(text);

@@ -4,8 +4,8 @@
 #define CRUMB_CLIENT_SRC_ADDRESS_H_
 
 #include <string>
-#include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "cachesvc/base/status.h"
 
 namespace crumb::client {
@@ -20,7 +20,7 @@ struct ServerPlaces {
 };
 
 // "unix:PATH" or "HOST:PORT"; INVALID_ARGUMENT says what is wrong with it.
-absl::StatusOr<std::string> CheckServer(std::string_view text);
+absl::StatusOr<std::string> CheckServer(absl::string_view text);
 // `asked`, or where it is empty the first place that fits.
 absl::StatusOr<std::string> ResolveServer(const std::string& asked, const ServerPlaces& places);
 // What gRPC wants to hear. REQUIRES: `server` came from CheckServer.

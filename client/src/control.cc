@@ -60,9 +60,9 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& opt
   const grpc::Status status = control->stub_->Hello(&context, request, &control->hello_);
   if (!status.ok()) return control->Explain(status, "Hello");
   if (control->hello_.wire_version() != kWireVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        options.server, " speaks wire version ", control->hello_.wire_version(), ", this client ",
-        kWireVersion, "; install matching versions"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.server, " speaks wire version ", control->hello_.wire_version(),
+                     ", this client ", kWireVersion, "; install matching versions"));
   }
   if (control->session() == 0) {
     return absl::DataLossError(absl::StrCat(options.server, " opened no session"));
@@ -70,9 +70,10 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& opt
   return control;
 }
 
-absl::Status Control::Explain(const grpc::Status& status, std::string_view verb) const {
+absl::Status Control::Explain(const grpc::Status& status, absl::string_view verb) const {
   if (SessionIsLost(status)) {
-    return absl::UnavailableError(absl::StrCat(options_.server, ": ", verb, ": the daemon does not "
+    return absl::UnavailableError(absl::StrCat(options_.server, ": ", verb,
+                                               ": the daemon does not "
                                                "know this session any more; Reconnect"));
   }
   absl::Status plain = FromGrpc(status);
@@ -128,8 +129,8 @@ absl::StatusOr<std::string> Control::ExchangeHello(const std::string& blob) {
   const grpc::Status status = stub_->Connect(&context, request, &reply);
   if (!status.ok()) return Explain(status, "Connect");
   if (reply.hello().empty() || reply.hello().size() > kHelloBlobBytesMax) {
-    return absl::DataLossError(absl::StrCat(options_.server, ": Connect: an address of ",
-                                            reply.hello().size(), " bytes"));
+    return absl::DataLossError(
+        absl::StrCat(options_.server, ": Connect: an address of ", reply.hello().size(), " bytes"));
   }
   return std::move(*reply.mutable_hello());
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "cachesvc/base/status.h"
 #include "crumb/v1/cache.grpc.pb.h"
 
@@ -50,7 +51,7 @@ class Control {
 
  private:
   Control(const ControlOptions& options, std::shared_ptr<grpc::Channel> channel);
-  absl::Status Explain(const grpc::Status& status, std::string_view verb) const;
+  absl::Status Explain(const grpc::Status& status, absl::string_view verb) const;
   struct Probe;
 
   ControlOptions options_;

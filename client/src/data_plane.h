@@ -39,11 +39,12 @@ struct PlaneRequest {
 struct PlaneReply {
   uint64_t id = 0;
   std::vector<WireBlockReply> blocks;
+  std::vector<std::string> notes;  // per block, or empty
 };
 
-class DataPlane {
+class Plane {
  public:
-  virtual ~DataPlane() = default;
+  virtual ~Plane() = default;
   // kOk, kBusy or kUnavailable; only kOk leads to a reply.
   virtual BlockResult Submit(std::shared_ptr<const PlaneRequest> request) = 0;
   // Progress; appends what finished.

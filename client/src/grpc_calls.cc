@@ -70,8 +70,11 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
   }
 
   void OnDone(const grpc::Status& status) override {
-    CallDone done{.request = request_->id, .block = block_, .replies = {}, .lost = false};
+    CallDone done;
+    done.request = request_->id;
+    done.block = block_;
     done.lost = !bad_ && MeansLost(status);
+    done.note = bad_ ? "the stream broke the protocol" : status.error_message();
     done.replies.push_back(Outcome(status));
     queue_->Leave(&context_, std::move(done));
     delete this;
@@ -81,7 +84,8 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
   ValuePlace Place(uint64_t bytes) const {
     return {.part = request_->blocks[block_].part,
             .slots = request_->SlotsOf(block_),
-            .bytes = bytes};
+            .bytes = bytes,
+            .tokens = request_->blocks[block_].token_count};
   }
 
   // False: the stream breaks its own rules.
@@ -158,7 +162,8 @@ class PutCall final : public grpc::ClientWriteReactor<v1::PutChunk> {
     context_.set_deadline(env.deadline);
     const ValuePlace place{.part = request_->blocks[block_].part,
                            .slots = request_->SlotsOf(block_),
-                           .bytes = request_->raw_bytes[block_]};
+                           .bytes = request_->raw_bytes[block_],
+                           .tokens = request_->blocks[block_].token_count};
     if (request_->memory->contiguous()) {
       value_ = request_->memory->View(place);
     } else {
@@ -182,10 +187,13 @@ class PutCall final : public grpc::ClientWriteReactor<v1::PutChunk> {
   }
 
   void OnDone(const grpc::Status& status) override {
-    CallDone done{.request = request_->id, .block = block_, .replies = {}, .lost = false};
+    CallDone done;
+    done.request = request_->id;
+    done.block = block_;
     done.lost = MeansLost(status);
     WireBlockReply reply = status.ok() ? ToReply(answer_) : WireBlockReply();
     if (!status.ok()) reply.result = ResultOf(status);
+    done.note = status.ok() ? answer_.message() : status.error_message();
     done.replies.push_back(reply);
     queue_->Leave(&context_, std::move(done));
     delete this;
@@ -250,7 +258,9 @@ struct KeysCall {
 
   // Callback of the call; the last thing that touches it.
   void Finish(const grpc::Status& status, std::vector<WireBlockReply> replies) {
-    CallDone done{.request = request->id, .block = 0, .replies = std::move(replies), .lost = false};
+    CallDone done;
+    done.request = request->id;
+    done.replies = std::move(replies);
     if (!status.ok()) {
       done.replies = FailedReplies(request->blocks.size(), ResultOf(status));
       done.lost = MeansLost(status);
@@ -264,16 +274,16 @@ void StartLookup(const CallEnv& env, std::shared_ptr<const PlaneRequest> request
   auto call = std::make_shared<Call>(env, std::move(request));
   call->message.set_stop_at_gap((call->request->flags & kWireFlagStopAtGap) != 0);
   call->queue->Enter(&call->context);
-  env.stub->async()->Lookup(&call->context, &call->message, &call->answer,
-                            [call](const grpc::Status& status) {
-                              std::vector<WireBlockReply> replies;
-                              for (const v1::LookupItem& item : call->answer.items()) {
-                                replies.push_back(ToReply(item));
-                                replies.back().lossy_depth = static_cast<uint8_t>(
-                                    std::min<uint32_t>(item.lossy_depth(), 255));
-                              }
-                              call->Finish(status, std::move(replies));
-                            });
+  env.stub->async()->Lookup(
+      &call->context, &call->message, &call->answer, [call](const grpc::Status& status) {
+        std::vector<WireBlockReply> replies;
+        for (const v1::LookupItem& item : call->answer.items()) {
+          replies.push_back(ToReply(item));
+          replies.back().lossy_depth =
+              static_cast<uint8_t>(std::min<uint32_t>(item.lossy_depth(), 255));
+        }
+        call->Finish(status, std::move(replies));
+      });
 }
 
 void StartDelete(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {

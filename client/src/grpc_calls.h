@@ -21,6 +21,7 @@ struct CallDone {
   uint64_t request = 0;
   uint32_t block = 0;  // of a put or get; 0 for a call that answers all blocks
   std::vector<WireBlockReply> replies;
+  std::string note;   // of a put or get
   bool lost = false;  // the daemon is gone or does not know the session
 };
 

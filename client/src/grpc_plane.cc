@@ -23,27 +23,27 @@ struct QueuedCall {
 
 struct Assembly {
   std::vector<WireBlockReply> blocks;
+  std::vector<std::string> notes;
   size_t missing = 0;
 };
 
-class GrpcPlane final : public DataPlane {
+class GrpcPlane final : public Plane {
  public:
-  explicit GrpcPlane(Control* control)
-      : control_(control), queue_(std::make_shared<CallQueue>()) {}
+  explicit GrpcPlane(Control* control) : control_(control), queue_(std::make_shared<CallQueue>()) {}
   ~GrpcPlane() override { queue_->CancelAllAndWait(); }
 
   BlockResult Submit(std::shared_ptr<const PlaneRequest> asked) override {
     if (losing_) return BlockResult::kUnavailable;
     const PlaneRequest& request = *asked;
-    const uint32_t bound = request.wait_ms > request.deadline_ms ? request.wait_ms
-                                                                 : request.deadline_ms;
-    const TimePoint deadline = std::chrono::system_clock::now() +
-                               std::chrono::milliseconds(bound) +
+    const uint32_t bound =
+        request.wait_ms > request.deadline_ms ? request.wait_ms : request.deadline_ms;
+    const TimePoint deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(bound) +
                                std::chrono::milliseconds(request.grace_ms);
     const bool by_block = request.type == WireType::kPut || request.type == WireType::kGet;
     const auto calls = static_cast<uint32_t>(by_block ? request.blocks.size() : 1);
     Assembly assembly;
     assembly.blocks.resize(request.blocks.size());
+    assembly.notes.resize(request.blocks.size());
     assembly.missing = calls;
     assemblies_[request.id] = std::move(assembly);
     for (uint32_t i = 0; i < calls; ++i) {
@@ -101,17 +101,20 @@ class GrpcPlane final : public DataPlane {
     const auto found = assemblies_.find(done.request);
     if (found == assemblies_.end()) return;
     Assembly& assembly = found->second;
-    const bool by_block = done.replies.size() == 1 && assembly.missing > 0 &&
-                          done.block < assembly.blocks.size();
+    const bool by_block =
+        done.replies.size() == 1 && assembly.missing > 0 && done.block < assembly.blocks.size();
     if (by_block) {
       assembly.blocks[done.block] = done.replies[0];
+      assembly.notes[done.block] = std::move(done.note);
     } else {
       // A lookup that stops at a gap answers fewer blocks: the rest stays a miss.
       done.replies.resize(assembly.blocks.size());
       assembly.blocks = std::move(done.replies);
     }
     if (--assembly.missing != 0) return;
-    replies->push_back({.id = done.request, .blocks = std::move(assembly.blocks)});
+    replies->push_back({.id = done.request,
+                        .blocks = std::move(assembly.blocks),
+                        .notes = std::move(assembly.notes)});
     assemblies_.erase(found);
   }
 
@@ -119,14 +122,14 @@ class GrpcPlane final : public DataPlane {
     std::deque<QueuedCall> waiting;
     waiting.swap(waiting_);
     for (const QueuedCall& call : waiting) {
-      const bool by_block = call.request->type == WireType::kPut ||
-                            call.request->type == WireType::kGet;
+      const bool by_block =
+          call.request->type == WireType::kPut || call.request->type == WireType::kGet;
       const size_t count = by_block ? 1 : call.request->blocks.size();
-      Add({.request = call.request->id,
-           .block = call.block,
-           .replies = FailedReplies(count, BlockResult::kUnavailable),
-           .lost = true},
-          replies);
+      CallDone failed;
+      failed.request = call.request->id;
+      failed.block = call.block;
+      failed.replies = FailedReplies(count, BlockResult::kUnavailable);
+      Add(std::move(failed), replies);
     }
   }
 
@@ -140,7 +143,7 @@ class GrpcPlane final : public DataPlane {
 
 }  // namespace
 
-std::unique_ptr<DataPlane> OpenGrpcPlane(Control* control) {
+std::unique_ptr<Plane> OpenGrpcPlane(Control* control) {
   return std::make_unique<GrpcPlane>(control);
 }
 

@@ -27,7 +27,7 @@ using Setters = std::map<std::string, Setter>;
 
 int LineOf(const YAML::Node& node) { return node.Mark().line + 1; }
 
-absl::Status Wrong(const YAML::Node& node, std::string_view what) {
+absl::Status Wrong(const YAML::Node& node, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", LineOf(node), ": ", what));
 }
 
@@ -46,10 +46,11 @@ Setter Text(std::string* out) {
   };
 }
 
-absl::StatusOr<uint64_t> ParseWhole(const YAML::Node& node, std::string_view text) {
+absl::StatusOr<uint64_t> ParseWhole(const YAML::Node& node, absl::string_view text) {
   uint64_t value = 0;
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-  if (!digits || !absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &value)) {
+  const bool digits =
+      !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
+  if (!digits || !absl::SimpleAtoi(text, &value)) {
     return Wrong(node, absl::StrCat("\"", text, "\" is not a whole number"));
   }
   return value;
@@ -201,7 +202,8 @@ absl::StatusOr<LayoutSpec> ReadYaml(std::string_view yaml) {
 Status ParseLayout(std::string_view yaml, std::string_view name, LayoutSpec* out) {
   absl::StatusOr<LayoutSpec> spec = ReadYaml(yaml);
   if (!spec.ok()) {
-    return {Code::kInvalid, absl::StrCat("layout file ", name, ": ", spec.status().message())};
+    return {Code::kInvalid,
+            absl::StrCat("layout file ", std::string(name), ": ", spec.status().message())};
   }
   *out = *std::move(spec);
   return {};

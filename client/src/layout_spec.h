@@ -23,10 +23,10 @@ v1::RegisterLayoutRequest ToRequest(const v1::LayoutInfo& info);
 
 // A layout as the client keeps it: what it asked for, what it is, and what the daemon calls it.
 struct LayoutEntry {
-  v1::RegisterLayoutRequest request;          // for the next session
+  v1::RegisterLayoutRequest request;           // for the next session
   std::shared_ptr<const crumb::Layout> shape;  // never null
-  uint32_t daemon_handle = 0;                 // 0 = unknown in this session
-  Layout info;                                // info.handle is the client's own
+  uint32_t daemon_handle = 0;                  // 0 = unknown in this session
+  Layout info;                                 // info.handle is the client's own
 };
 // Checks that the daemon's description fits itself (sizes per part, hash) before it is believed.
 absl::StatusOr<LayoutEntry> MakeEntry(const v1::LayoutInfo& info);

@@ -15,13 +15,14 @@ uint8_t* At(uint64_t address) {
   return reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(address));
 }
 
-absl::Status CheckRange(const void* base, uint64_t bytes, std::string_view what) {
+absl::Status CheckRange(const void* base, uint64_t bytes, absl::string_view what) {
   const auto address = reinterpret_cast<uintptr_t>(base);
   if (base == nullptr || bytes == 0) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": no memory was given"));
   }
   if (bytes > std::numeric_limits<uintptr_t>::max() - address) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", bytes, " bytes pass the end of the "
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", bytes,
+                                                   " bytes pass the end of the "
                                                    "address space"));
   }
   return absl::OkStatus();
@@ -54,9 +55,8 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Pages& 
     return absl::InvalidArgumentError(absl::StrCat("LendPages: ", slots, " slots are too many"));
   }
   RegionSetSpec spec;
-  spec.regions.push_back({.address = reinterpret_cast<uintptr_t>(pages.base),
-                          .bytes = pages.bytes,
-                          .rkey = {}});
+  spec.regions.push_back(
+      {.address = reinterpret_cast<uintptr_t>(pages.base), .bytes = pages.bytes, .rkey = {}});
   spec.slots = static_cast<uint32_t>(slots);
   spec.slot_bytes = pages.slot_bytes;
   CRUMB_ASSIGN(RegionSet set, RegionSet::Make(std::move(spec), layout));
@@ -68,8 +68,10 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
   const uint32_t page_tokens = layout.identity().page_tokens;
   if (tensors.tokens_per_slot == 0 || page_tokens % tensors.tokens_per_slot != 0) {
     return absl::InvalidArgumentError(absl::StrCat("LendTensors: tokens_per_slot ",
-                                                   tensors.tokens_per_slot, " must divide the "
-                                                   "page's ", page_tokens, " tokens"));
+                                                   tensors.tokens_per_slot,
+                                                   " must divide the "
+                                                   "page's ",
+                                                   page_tokens, " tokens"));
   }
   RegionSetSpec spec;
   spec.slots = tensors.slots;
@@ -86,15 +88,22 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
   return std::shared_ptr<const LentMemory>(new LentMemory(std::move(set)));
 }
 
+bool LentMemory::Segments(const ValuePlace& place, std::vector<Segment>* out) const {
+  const uint32_t tokens = contiguous() ? 0 : place.tokens;
+  return set_.Segments(
+      {.part = place.part, .slots = place.slots, .bytes = place.bytes, .tokens = tokens}, out);
+}
+
 bool LentMemory::Fits(const ValuePlace& place) const {
   std::vector<Segment> segments;
-  return set_.Segments(place.part, place.slots, place.bytes, &segments);
+  return Segments(place, &segments);
 }
 
 void LentMemory::Gather(const ValuePlace& place, MutableBytes out) const {
   std::vector<Segment> segments;
   CRUMB_CHECK(out.size() == place.bytes);
-  CRUMB_CHECK(set_.Segments(place.part, place.slots, place.bytes, &segments));
+  if (!contiguous() && place.tokens != 0) std::memset(out.data(), 0, out.size());
+  CRUMB_CHECK(Segments(place, &segments));
   for (const Segment& segment : segments) {
     std::memcpy(out.data() + segment.local_offset, At(segment.address), segment.bytes);
   }
@@ -103,7 +112,7 @@ void LentMemory::Gather(const ValuePlace& place, MutableBytes out) const {
 void LentMemory::Scatter(const ValuePlace& place, Bytes value) const {
   std::vector<Segment> segments;
   CRUMB_CHECK(value.size() == place.bytes);
-  CRUMB_CHECK(set_.Segments(place.part, place.slots, place.bytes, &segments));
+  CRUMB_CHECK(Segments(place, &segments));
   for (const Segment& segment : segments) {
     std::memcpy(At(segment.address), value.data() + segment.local_offset, segment.bytes);
   }

@@ -22,6 +22,7 @@ struct ValuePlace {
   uint32_t part = 0;
   absl::Span<const uint32_t> slots;
   uint64_t bytes = 0;
+  uint32_t tokens = 0;  // tensors: rows from here on are zero and not in memory; 0 = all
 };
 
 class LentMemory {
@@ -42,7 +43,7 @@ class LentMemory {
                                                                 const crumb::Layout& layout);
 
   const RegionSetSpec& spec() const { return set_.spec(); }
-  bool contiguous() const { return spec().slot_bytes != 0; }
+  bool contiguous() const { return set_.contiguous(); }
   uint32_t slots() const { return spec().slots; }
   uint32_t slots_per_block() const { return spec().slots_per_block; }
 
@@ -57,6 +58,7 @@ class LentMemory {
   uint64_t Checksum(const ValuePlace& place, std::string* scratch) const;
 
  private:
+  bool Segments(const ValuePlace& place, std::vector<Segment>* out) const;
   explicit LentMemory(RegionSet set) : set_(std::move(set)) {}
   RegionSet set_;
 };

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
 #include "client/src/status_map.h"
 
@@ -16,6 +17,13 @@ Completion Ended(uint64_t id, const RequestTable::Entry& entry, Code code) {
   completion.results.resize(entry.request->blocks.size());
   for (Result& result : completion.results) result.code = code;
   return completion;
+}
+
+std::string NonFiniteNote(const WireBlockReply& reply) {
+  const PagePlace place = UnpackPlace(reply.checksum);
+  return absl::StrCat("NaN or Inf in layer ", place.layer_id, " ", place.is_v ? "V" : "K",
+                      ", head ", place.head, ", token ", place.token,
+                      "; raw pages take it if the layout says keep_non_finite_raw");
 }
 
 void CountPrefix(Completion* completion) {
@@ -41,13 +49,15 @@ Result RequestTable::Judge(const Entry& entry, size_t block, const WireBlockRepl
   result.precision =
       static_cast<Precision>(std::min<uint8_t>(static_cast<uint8_t>(reply.precision), 3));
   result.lossy_depth = reply.lossy_depth;
+  if (result.code == Code::kNonFinite) result.note = NonFiniteNote(reply);
   if (request.type != WireType::kGet || result.code != Code::kOk) return result;
   result.value_bytes = reply.value_bytes;
   const ValuePlace place{.part = request.blocks[block].part,
                          .slots = request.SlotsOf(block),
-                         .bytes = reply.value_bytes};
-  const bool length_fits = request.form != PageForm::kRaw ||
-                           reply.value_bytes == request.raw_bytes[block];
+                         .bytes = reply.value_bytes,
+                         .tokens = request.blocks[block].token_count};
+  const bool length_fits =
+      request.form != PageForm::kRaw || reply.value_bytes == request.raw_bytes[block];
   if (reply.value_bytes == 0 || !length_fits || !request.memory->Fits(place)) {
     result.code = Code::kCorrupt;
   } else if (entry.verify && request.memory->Checksum(place, &scratch_) != reply.checksum) {
@@ -74,6 +84,8 @@ bool RequestTable::Finish(const PlaneReply& reply, std::vector<Completion>* out)
         completion.results[i].code = Code::kCorrupt;
       } else if (i < reply.blocks.size()) {
         completion.results[i] = Judge(entry, i, reply.blocks[i]);
+        const bool told = i < reply.notes.size() && !reply.notes[i].empty();
+        if (told) completion.results[i].note = reply.notes[i];
       }
     }
     CountPrefix(&completion);

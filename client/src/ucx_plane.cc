@@ -25,7 +25,7 @@ uint32_t ToMicroseconds(uint32_t ms) {
   return (ms > kMax ? kMax : ms) * 1000;
 }
 
-class UcxPlane final : public DataPlane {
+class UcxPlane final : public Plane {
  public:
   UcxPlane(Control* control, std::unique_ptr<UcxTransport> transport, PeerId peer)
       : control_(control), transport_(std::move(transport)), peer_(peer) {}
@@ -109,9 +109,7 @@ class UcxPlane final : public DataPlane {
   }
 
  private:
-  MutableBytes Message() {
-    return {reinterpret_cast<uint8_t*>(message_.data()), message_.size()};
-  }
+  MutableBytes Message() { return {reinterpret_cast<uint8_t*>(message_.data()), message_.size()}; }
 
   WireHeader HeaderFor(WireType type) const {
     WireHeader header;
@@ -174,15 +172,15 @@ class UcxPlane final : public DataPlane {
   Control* control_;
   std::unique_ptr<UcxTransport> transport_;
   PeerId peer_;
-  std::string message_;                            // reused
+  std::string message_;                           // reused
   std::map<uint32_t, std::vector<Region>> lent_;  // by region set
   bool lost_ = false;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DataPlane>> OpenUcxPlane(const UcxPlaneOptions& options,
-                                                        Control* control) {
+absl::StatusOr<std::unique_ptr<Plane>> OpenUcxPlane(const UcxPlaneOptions& options,
+                                                    Control* control) {
   if (!control->hello().ucx()) {
     return absl::FailedPreconditionError("the daemon offers no UCX; use the gRPC data plane");
   }

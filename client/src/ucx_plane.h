@@ -17,8 +17,8 @@ struct UcxPlaneOptions {
 };
 
 // Exchanges addresses over `control`, which must outlive the plane.
-absl::StatusOr<std::unique_ptr<DataPlane>> OpenUcxPlane(const UcxPlaneOptions& options,
-                                                        Control* control);
+absl::StatusOr<std::unique_ptr<Plane>> OpenUcxPlane(const UcxPlaneOptions& options,
+                                                    Control* control);
 
 }  // namespace crumb::client
 

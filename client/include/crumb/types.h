@@ -114,6 +114,7 @@ struct Result {
   Precision precision = Precision::kRaw;
   uint8_t lossy_depth = 0;
   uint32_t value_bytes = 0;  // get: what lies at the slot now
+  std::string note;          // where more is known than the code says, e.g. where a NaN is
 };
 using Ticket = uint64_t;  // 0 = refused: see the Status
 struct Completion {
