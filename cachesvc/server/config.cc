@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -27,6 +28,8 @@ namespace {
 constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kDefaultPoolBytes = 1024 * kMiB;
 constexpr uint64_t kDefaultNvmeBytes = 4096 * kMiB;
+constexpr uint64_t kDefaultNvmeBytesMin = 32 * kMiB;
+constexpr uint64_t kSegmentBytesDefaultMax = 64 * kMiB;
 constexpr uint64_t kOverheadBytes = 64 * kMiB;  // code, index, threads
 constexpr uint64_t kSegmentsMin = 4;
 constexpr uint64_t kThreadsDefaultMax = 16;
@@ -149,13 +152,16 @@ absl::StatusOr<std::string> ComputedDefault(absl::string_view key, const ConfigI
   }
   if (key == "nvme.bytes") {
     CRUMB_ASSIGN(const uint64_t available, NvmeFreeBytes(*config, machine));
-    const uint64_t segment = config->nvme.segment_bytes;
-    const uint64_t bytes = std::min(kDefaultNvmeBytes, available / 2) / segment * segment;
-    if (bytes >= kSegmentsMin * segment) return FormatSize(bytes);
+    const uint64_t bytes = std::min(kDefaultNvmeBytes, available / 2) / kMiB * kMiB;
+    if (bytes >= kDefaultNvmeBytesMin) return FormatSize(bytes);
     config->warnings.push_back(absl::StrCat(
         "nvme.bytes: no NVMe tier: ", config->nvme.path, " has only ", FormatSize(available),
-        " free; set nvme.bytes and nvme.segment_bytes, or nvme.path to a larger volume"));
+        " free; set nvme.bytes, or nvme.path to a larger volume"));
     return std::string("0");
+  }
+  if (key == "nvme.segment_bytes") {
+    const uint64_t wanted = std::bit_floor(std::max<uint64_t>(config->nvme.bytes / 16, kMiB));
+    return FormatSize(std::min(kSegmentBytesDefaultMax, wanted));
   }
   return std::string();
 }
@@ -250,8 +256,8 @@ class Checker {
 
   absl::Status CheckNvme() const {
     const NvmeConfig& nvme = config_.nvme;
-    if (nvme.segment_bytes % 4096 != 0) {
-      return Error("nvme.segment_bytes", "must be a multiple of 4KiB");
+    if (!std::has_single_bit(nvme.segment_bytes)) {
+      return Error("nvme.segment_bytes", "must be a power of two: 1MiB, 2MiB, 4MiB ... 256MiB");
     }
     if (nvme.bytes == 0) return absl::OkStatus();
     const PathKind kind = machine_.path_kind(nvme.path);

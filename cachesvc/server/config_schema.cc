@@ -69,16 +69,15 @@ const KeySpec kKeys[] = {
      .fallback = "false",
      .flag = CRUMB_FLAG(pool.hugepages)},
     {.name = "nvme.path", .kind = KeyKind::kPath, .text = CRUMB_TEXT(nvme.path)},
-    {.name = "nvme.segment_bytes",
-     .kind = KeyKind::kSize,
-     .fallback = "64MiB",
-     .min = kMiB,
-     .max = kGiB,
-     .number = CRUMB_NUMBER(nvme.segment_bytes)},
     {.name = "nvme.bytes",
      .kind = KeyKind::kSize,
      .max = 1024 * kTiB,
      .number = CRUMB_NUMBER(nvme.bytes)},
+    {.name = "nvme.segment_bytes",
+     .kind = KeyKind::kSize,
+     .min = kMiB,
+     .max = 256 * kMiB,
+     .number = CRUMB_NUMBER(nvme.segment_bytes)},
     {.name = "codec.default_precision",
      .kind = KeyKind::kChoice,
      .fallback = "int2",
@@ -300,6 +299,12 @@ absl::Status CheckText(const KeySpec& key, const std::string& text) {
   return absl::OkStatus();
 }
 
+// Without double and trailing slashes.
+std::string PlainPath(const std::string& text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '/', absl::SkipEmpty());
+  return absl::StrCat("/", absl::StrJoin(parts, "/"));
+}
+
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -413,7 +418,7 @@ absl::Status AssignKey(const KeySpec& key, const std::string& text, uint64_t per
     return absl::OkStatus();
   }
   CRUMB_TRY(CheckText(key, text));
-  key.text(config) = text;
+  key.text(config) = key.kind == KeyKind::kPath && text.starts_with('/') ? PlainPath(text) : text;
   return absl::OkStatus();
 }
 

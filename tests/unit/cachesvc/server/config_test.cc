@@ -77,14 +77,14 @@ const BadConfig kBad[] = {
      "another nvme.path"},
     {"disk_percent_over_free", "nvme:\n  bytes: 60%\n", "c.yaml:2: nvme.bytes: 120GiB is over",
      "smaller size"},
-    {"less_than_four_segments", "nvme:\n  bytes: 128MiB\n", "c.yaml:2: nvme.bytes: 128MiB",
-     "at least 256MiB"},
+    {"less_than_four_segments", "nvme:\n  bytes: 128MiB\n  segment_bytes: 64MiB\n",
+     "c.yaml:2: nvme.bytes: 128MiB", "at least 256MiB"},
     {"tiny_segment", "nvme:\n  segment_bytes: 4096\n", "c.yaml:2: nvme.segment_bytes: \"4096\"",
-     "1MiB to 1GiB"},
+     "1MiB to 256MiB"},
     {"huge_segment", "nvme:\n  segment_bytes: 1TiB\n", "c.yaml:2: nvme.segment_bytes: \"1TiB\"",
-     "1MiB to 1GiB"},
+     "1MiB to 256MiB"},
     {"odd_segment", "nvme:\n  segment_bytes: 2097153\n", "c.yaml:2: nvme.segment_bytes: must be",
-     "4KiB"},
+     "power of two"},
     {"relative_tier_path", "nvme:\n  path: cache\n", "c.yaml:2: nvme.path: \"cache\"",
      "absolute path"},
     {"tier_path_is_a_file", "nvme:\n  path: /data/file\n", "c.yaml:2: nvme.path: /data/file",
@@ -204,7 +204,7 @@ TEST(Config, DefaultsFollowASmallMachine) {
   machine.memory_bytes = kFakeGiB;
   machine.cores = 1;
   machine.volume = [](const std::string&) -> absl::StatusOr<Volume> {
-    return Volume{.total_bytes = 32 << 20, .available_bytes = 32 << 20};
+    return Volume{.total_bytes = 48 << 20, .available_bytes = 48 << 20};
   };
   const auto config = LoadConfig({}, machine);
   ASSERT_TRUE(config.ok()) << config.status();

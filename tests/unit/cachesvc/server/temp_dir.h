@@ -1,0 +1,34 @@
+// A directory of its own for one test, removed with what is in it. One thread.
+#ifndef CRUMB_TESTS_UNIT_CACHESVC_SERVER_TEMP_DIR_H_
+#define CRUMB_TESTS_UNIT_CACHESVC_SERVER_TEMP_DIR_H_
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+
+namespace crumb {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "crumb.XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_TESTS_UNIT_CACHESVC_SERVER_TEMP_DIR_H_
