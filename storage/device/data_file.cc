@@ -1,0 +1,229 @@
+// See data_file.h. The order matters: lock, let the owner look, only then change anything.
+#include "storage/device/data_file.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "storage/device/aligned_buffer.h"
+
+namespace crumb {
+namespace {
+
+constexpr int kLockPauseMs = 20;
+constexpr int kInterruptsMax = 100;
+constexpr mode_t kMode = 0600;
+
+std::string Why(int error) { return std::strerror(error); }
+
+absl::Status OpenError(const std::string& path, int error) {
+  const std::string text = absl::StrCat(path, ": ", Why(error));
+  switch (error) {
+    case ELOOP:
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, ": is a symbolic link, which is never followed: name the file itself"));
+    case EISDIR:
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": is a directory: name a file in it"));
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(absl::StrCat(text, ": create its directory first"));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(
+          absl::StrCat(text, ": give this user write access, or choose another path"));
+    default:
+      return absl::UnavailableError(text);
+  }
+}
+
+struct Opened {
+  UniqueFd fd;
+  bool created = false;
+};
+
+absl::StatusOr<Opened> OpenOrCreate(const std::string& path) {
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  Opened out;
+  out.fd = UniqueFd(::open(path.c_str(), kFlags));
+  if (out.fd.valid()) return out;
+  if (errno != ENOENT) return OpenError(path, errno);
+  out.fd = UniqueFd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, kMode));
+  if (!out.fd.valid()) return OpenError(path, errno);
+  out.created = true;
+  return out;
+}
+
+// WHY wait at all: writes of a killed predecessor may still be in the kernel, and they hold its
+// lock; a successor must not read around them.
+absl::Status Lock(const std::string& path, int fd, uint32_t wait_ms) {
+  for (uint32_t waited = 0;; waited += kLockPauseMs) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return absl::UnavailableError(absl::StrCat(path, ": cannot be locked: ", Why(errno)));
+    }
+    if (waited >= wait_ms) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          ": in use by another process (its lock is held): stop that daemon, or give this one "
+          "another path"));
+    }
+    ::poll(nullptr, 0, kLockPauseMs);
+  }
+}
+
+absl::Status CheckStillThere(const std::string& path, const struct stat& opened) {
+  struct stat now {};
+  if (::lstat(path.c_str(), &now) == 0 && now.st_ino == opened.st_ino &&
+      now.st_dev == opened.st_dev) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat(path, ": was replaced while it was opened: try again"));
+}
+
+absl::Status AskOwner(const FileDeviceOptions& options, int fd, uint64_t file_bytes) {
+  if (options.accept == nullptr || file_bytes == 0) return absl::OkStatus();
+  AlignedBuffer head(kFileHeadBytes);
+  const uint64_t want = std::min<uint64_t>(file_bytes, kFileHeadBytes);
+  uint64_t have = 0;
+  for (int i = 0; i < kInterruptsMax && have < want; ++i) {
+    const ssize_t got = ::pread(fd, head.data() + have, want - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::UnavailableError(absl::StrCat(options.path, ": ", Why(errno)));
+    if (got == 0) break;
+    have += static_cast<uint64_t>(got);
+  }
+  const absl::Status status = options.accept(Bytes(head.data(), have));
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(options.path, ": ", status.message()));
+}
+
+absl::Status NoRoom(const FileDeviceOptions& options, int error) {
+  struct statvfs fs {};
+  std::string free_text;
+  if (::statvfs(std::filesystem::path(options.path).parent_path().c_str(), &fs) == 0) {
+    free_text = absl::StrCat(", ", static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize, " are free");
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(options.path, ": cannot get ", options.bytes,
+                                                   " bytes: ", Why(error), free_text,
+                                                   ": lower nvme.bytes or make room"));
+}
+
+// Exactly options.bytes long and, where the file system can, with its blocks reserved.
+absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataFile* file) {
+  const int fd = file->fd.get();
+  const auto bytes = static_cast<off_t>(options.bytes);
+  if (bytes_before > options.bytes && ::ftruncate(fd, bytes) != 0) return NoRoom(options, errno);
+  int error = EOPNOTSUPP;
+  if (options.allow_fallocate) {
+    error = EINTR;
+    for (int i = 0; i < kInterruptsMax && error == EINTR; ++i) {
+      error = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
+    }
+  }
+  file->preallocated = error == 0;
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    file->allocation_note = "fallocate is not supported; writes can meet a full file system";
+    error = ::ftruncate(fd, bytes) == 0 ? 0 : errno;
+  }
+  if (error != 0) {
+    const absl::Status status = NoRoom(options, error);
+    if (::ftruncate(fd, static_cast<off_t>(std::min(bytes_before, options.bytes))) != 0) {
+      return absl::Status(status.code(), absl::StrCat(status.message(), " (and cannot be undone)"));
+    }
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBlockDevice(const FileDeviceOptions& options, int fd) {
+  const off_t end = ::lseek(fd, 0, SEEK_END);
+  if (end >= 0 && static_cast<uint64_t>(end) >= options.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(options.path, ": the block device has ", end,
+                                                 " bytes, ", options.bytes, " are asked for"));
+}
+
+// Switches to O_DIRECT and proves it by a read; back to the page cache if either is refused.
+void ProbeDirect(const FileDeviceOptions& options, DataFile* file) {
+  const int fd = file->fd.get();
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return;
+  const int plain = flags & ~(O_NONBLOCK | O_DIRECT);
+  int error = EINVAL;
+  if (options.allow_direct) error = ::fcntl(fd, F_SETFL, plain | O_DIRECT) == 0 ? 0 : errno;
+  if (error == 0) {
+    AlignedBuffer block(kBufferAlignment);
+    if (::pread(fd, block.data(), block.size(), 0) != static_cast<ssize_t>(block.size())) {
+      error = errno;
+    }
+  }
+  file->direct = error == 0;
+  if (file->direct) return;
+  file->direct_note = absl::StrCat("O_DIRECT is refused: ", Why(error));
+  ::fcntl(fd, F_SETFL, plain);
+}
+
+absl::Status MakeNameDurable(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid() && ::fsync(fd.get()) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(folder.string(), ": fsync: ", Why(errno)));
+}
+
+absl::Status Prepare(const FileDeviceOptions& options, const struct stat& info, DataFile* file) {
+  const int fd = file->fd.get();
+  const auto bytes_before = static_cast<uint64_t>(info.st_size);
+  CRUMB_TRY(AskOwner(options, fd, file->block_device ? options.bytes : bytes_before));
+  if (file->block_device) {
+    CRUMB_TRY(CheckBlockDevice(options, fd));
+    file->preallocated = true;
+  } else {
+    if ((info.st_mode & 07777) != kMode && ::fchmod(fd, kMode) != 0) {
+      return absl::PermissionDeniedError(
+          absl::StrCat(options.path, ": cannot be made private (mode 0600): ", Why(errno)));
+    }
+    CRUMB_TRY(Size(options, bytes_before, file));
+    if (::fsync(fd) != 0) {
+      return absl::UnavailableError(absl::StrCat(options.path, ": fsync: ", Why(errno)));
+    }
+    if (bytes_before == 0) CRUMB_TRY(MakeNameDurable(options.path));
+  }
+  ProbeDirect(options, file);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DataFile> OpenDataFile(const FileDeviceOptions& options) {
+  CRUMB_ASSIGN(Opened opened, OpenOrCreate(options.path));
+  DataFile file;
+  file.fd = std::move(opened.fd);
+  struct stat info {};
+  if (::fstat(file.fd.get(), &info) != 0) return OpenError(options.path, errno);
+  file.block_device = S_ISBLK(info.st_mode);
+  if (!S_ISREG(info.st_mode) && !file.block_device) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.path, ": is neither a regular file nor a block device"));
+  }
+  CRUMB_TRY(Lock(options.path, file.fd.get(), options.lock_wait_ms));
+  // The size may have changed while another process held the lock.
+  if (::fstat(file.fd.get(), &info) != 0) return OpenError(options.path, errno);
+  CRUMB_TRY(CheckStillThere(options.path, info));
+  const absl::Status status = Prepare(options, info, &file);
+  if (!status.ok() && opened.created) ::unlink(options.path.c_str());
+  if (!status.ok()) return status;
+  return file;
+}
+
+}  // namespace crumb

@@ -1,0 +1,25 @@
+// Opening the file under a device: no links, mode 0600, locked against a second daemon, checked by
+// its owner before it is touched, sized, preallocated, probed for O_DIRECT. Start-up; blocking.
+#ifndef CRUMB_STORAGE_DEVICE_DATA_FILE_H_
+#define CRUMB_STORAGE_DEVICE_DATA_FILE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "cachesvc/base/status.h"
+#include "storage/device/file_device.h"
+#include "storage/device/unique_fd.h"
+
+namespace crumb {
+
+struct DataFile {
+  UniqueFd fd;  // holds the lock
+  bool block_device = false, direct = false, preallocated = false;
+  std::string direct_note, allocation_note;  // why not, if not
+};
+
+absl::StatusOr<DataFile> OpenDataFile(const FileDeviceOptions& options);
+
+}  // namespace crumb
+
+#endif  // CRUMB_STORAGE_DEVICE_DATA_FILE_H_

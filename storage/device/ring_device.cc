@@ -1,0 +1,186 @@
+// Slots and retries between BlockDevice and Ring. The owner's thread.
+#include "storage/device/ring_device.h"
+
+#include <array>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
+
+namespace crumb {
+namespace {
+
+constexpr uint32_t kReapBatch = 64;
+constexpr uint32_t kInterruptsMax = 16;  // EINTR answers of one Submit
+
+uint64_t UserData(uint32_t index, uint32_t use) { return static_cast<uint64_t>(use) << 32 | index; }
+
+}  // namespace
+
+RingDevice::RingDevice(const RingDeviceOptions& options, std::unique_ptr<Ring> ring)
+    : options_(options),
+      ring_(std::move(ring)),
+      slots_(options.depth),
+      free_(options.depth),
+      waiting_(options.depth),
+      prepared_(options.depth),
+      finished_(options.depth) {
+  CRUMB_CHECK(options.depth > 0 && options.alignment > 0);
+  CRUMB_CHECK((options.alignment & (options.alignment - 1)) == 0);
+  for (uint32_t i = 0; i < options.depth; ++i) free_.Push(i);
+}
+
+RingDevice::~RingDevice() {
+  ring_->Withdraw();
+  while (taken_ > 0) {
+    ring_->Wait();
+    ReapOnce();
+  }
+}
+
+absl::Status RingDevice::RegisterBuffers(absl::Span<const MutableBytes> slices) {
+  if (used_ != 0) return absl::FailedPreconditionError("requests are in flight");
+  if (slices.size() > kRegisteredSlicesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("at most ", kRegisteredSlicesMax, " slices"));
+  }
+  for (const MutableBytes& slice : slices) {
+    if (slice.empty() || slice.size() > kRegisteredSliceBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a slice has ", slice.size(), " bytes; 1 to 1 GiB is possible"));
+    }
+  }
+  slices_.clear();
+  CRUMB_TRY(ring_->RegisterBuffers(slices));
+  slices_.assign(slices.begin(), slices.end());
+  return absl::OkStatus();
+}
+
+int RingDevice::BufferOf(const IoRequest& request) const {
+  const auto begin = reinterpret_cast<uintptr_t>(request.data);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const auto base = reinterpret_cast<uintptr_t>(slices_[i].data());
+    if (begin < base || begin - base > slices_[i].size()) continue;
+    if (request.bytes <= slices_[i].size() - (begin - base)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool RingDevice::Queue(const IoRequest& request) {
+  if (free_.empty()) return false;
+  const uint32_t index = free_.Pop();
+  Slot& slot = slots_[index];
+  slot.request = request;
+  slot.progress = {};
+  ++slot.use;
+  ++used_;
+  if (int error = CheckIoRequest(request, options_.bytes, options_.alignment); error != 0) {
+    Finish(index, error);
+    return true;
+  }
+  slot.where = Where::kWaiting;
+  waiting_.Push(index);
+  return true;
+}
+
+bool RingDevice::PrepareSlot(uint32_t index) {
+  Slot& slot = slots_[index];
+  RingOp op;
+  op.op = slot.request.op;
+  op.user_data = UserData(index, slot.use);
+  if (op.op != IoOp::kSync) {
+    op.offset = slot.request.offset + slot.progress.done;
+    op.data = slot.request.data + slot.progress.done;
+    op.bytes = slot.request.bytes - slot.progress.done;
+    op.buffer = BufferOf(slot.request);
+  }
+  if (!ring_->Prepare(op)) return false;
+  slot.where = Where::kPrepared;
+  prepared_.Push(index);
+  return true;
+}
+
+void RingDevice::PrepareWaiting() {
+  while (!waiting_.empty() && PrepareSlot(waiting_.Front())) waiting_.Pop();
+}
+
+// One Ring::Submit (again only after a signal).
+void RingDevice::HandOver() {
+  int taken = -EINTR;
+  for (uint32_t i = 0; i < kInterruptsMax && taken == -EINTR; ++i) taken = ring_->Submit();
+  if (taken > 0) {
+    refusals_ = 0;
+    CRUMB_CHECK(static_cast<size_t>(taken) <= prepared_.size());
+    for (int i = 0; i < taken; ++i) slots_[prepared_.Pop()].where = Where::kTaken;
+    taken_ += static_cast<uint32_t>(taken);
+    return;
+  }
+  const bool transient = taken == 0 || taken == -EINTR || taken == -EAGAIN || taken == -EBUSY;
+  if (!transient) {
+    FailPrepared(-taken);
+  } else if (++refusals_ >= kSubmitRefusalsMax) {
+    FailPrepared(taken == 0 ? EAGAIN : -taken);
+  }
+}
+
+void RingDevice::FailPrepared(int error) {
+  ring_->Withdraw();
+  refusals_ = 0;
+  while (!prepared_.empty()) Finish(prepared_.Pop(), error);
+}
+
+void RingDevice::Submit() {
+  PrepareWaiting();
+  if (!prepared_.empty()) HandOver();
+  // WHY: after a refusal with nothing in the ring no completion would ever wake the loop.
+  if (!prepared_.empty() || !waiting_.empty() || !finished_.empty()) ring_->Wake();
+}
+
+void RingDevice::Finish(uint32_t index, int error) {
+  Slot& slot = slots_[index];
+  slot.error = error;
+  slot.where = Where::kFinished;
+  finished_.Push(index);
+}
+
+void RingDevice::OnResult(const RingResult& result) {
+  const uint64_t index = result.user_data & 0xffffffff;
+  const uint32_t use = static_cast<uint32_t>(result.user_data >> 32);
+  if (index >= slots_.size() || slots_[index].use != use || slots_[index].where != Where::kTaken) {
+    ++unknown_results_;  // of a withdrawn or foreign operation: never counted for another one
+    return;
+  }
+  Slot& slot = slots_[index];
+  --taken_;
+  const IoVerdict verdict =
+      AdvanceIo(slot.request, options_.alignment, result.result, &slot.progress);
+  if (verdict.step == IoStep::kResubmit) {
+    slot.where = Where::kWaiting;
+    waiting_.Push(static_cast<uint32_t>(index));
+    return;
+  }
+  Finish(static_cast<uint32_t>(index), verdict.error);
+}
+
+size_t RingDevice::ReapOnce() {
+  std::array<RingResult, kReapBatch> results;
+  const size_t count = ring_->Reap(absl::MakeSpan(results));
+  for (size_t i = 0; i < count; ++i) OnResult(results[i]);
+  return count;
+}
+
+size_t RingDevice::Poll(absl::Span<IoCompletion> completions) {
+  const size_t batches_max = options_.depth / kReapBatch + 1;
+  for (size_t i = 0; i < batches_max && ReapOnce() == kReapBatch; ++i) {
+  }
+  size_t count = 0;
+  while (count < completions.size() && !finished_.empty()) {
+    const uint32_t index = finished_.Pop();
+    completions[count++] = {slots_[index].request.token, slots_[index].error};
+    slots_[index].where = Where::kFree;
+    free_.Push(index);
+    --used_;
+  }
+  return count;
+}
+
+}  // namespace crumb

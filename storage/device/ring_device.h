@@ -1,0 +1,76 @@
+// BlockDevice over a Ring: slots, completion by user_data (slot and use count), continued short
+// transfers, bounded retries, one Ring::Submit per Submit. No allocation after construction.
+// One thread at a time owns it. INVARIANT: operations in the ring <= depth, so that the completion
+// queue (at least that long) cannot overflow.
+#ifndef CRUMB_STORAGE_DEVICE_RING_DEVICE_H_
+#define CRUMB_STORAGE_DEVICE_RING_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "storage/device/block_device.h"
+#include "storage/device/index_queue.h"
+#include "storage/device/io_progress.h"
+#include "storage/device/ring.h"
+
+namespace crumb {
+
+inline constexpr uint64_t kRegisteredSliceBytesMax = 1ull << 30;  // the kernel's limit per buffer
+inline constexpr size_t kRegisteredSlicesMax = 1024;
+// Turns in a row in which the ring took nothing, until what was prepared fails with EAGAIN.
+inline constexpr uint32_t kSubmitRefusalsMax = 10'000;
+
+struct RingDeviceOptions {
+  uint64_t bytes = 0;
+  uint32_t alignment = 4096;
+  uint32_t depth = 256;
+};
+
+class RingDevice final : public BlockDevice {
+ public:
+  RingDevice(const RingDeviceOptions& options, std::unique_ptr<Ring> ring);
+  ~RingDevice() override;  // waits for what the ring has taken: it still writes to callers' memory
+
+  uint64_t size_bytes() const override { return options_.bytes; }
+  uint32_t alignment() const override { return options_.alignment; }
+  absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) override;
+  bool Queue(const IoRequest& request) override;
+  void Submit() override;
+  size_t Poll(absl::Span<IoCompletion> completions) override;
+  size_t in_flight() const override { return used_; }
+  int wake_fd() const override { return ring_->wake_fd(); }
+
+  uint64_t unknown_results() const { return unknown_results_; }
+
+ private:
+  enum class Where : uint8_t { kFree, kWaiting, kPrepared, kTaken, kFinished };
+  struct Slot {
+    IoRequest request;
+    IoProgress progress;
+    uint32_t use = 0;  // increased at each reuse, part of user_data
+    int error = 0;
+    Where where = Where::kFree;
+  };
+
+  int BufferOf(const IoRequest& request) const;
+  bool PrepareSlot(uint32_t index);
+  void PrepareWaiting();
+  void HandOver();
+  void FailPrepared(int error);
+  void Finish(uint32_t index, int error);
+  void OnResult(const RingResult& result);
+  size_t ReapOnce();
+
+  RingDeviceOptions options_;
+  std::unique_ptr<Ring> ring_;
+  std::vector<Slot> slots_;
+  IndexQueue free_, waiting_, prepared_, finished_;
+  std::vector<MutableBytes> slices_;  // as registered, in order of index
+  uint32_t used_ = 0, taken_ = 0, refusals_ = 0;
+  uint64_t unknown_results_ = 0;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_STORAGE_DEVICE_RING_DEVICE_H_
