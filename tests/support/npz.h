@@ -1,67 +1,26 @@
-// Reader of numpy .npz archives for tests: .npy version 1, little-endian, C order, u1 i1 u2 i4 i8
-// f4 f8. Test data only: it aborts the test with a message instead of guessing. Any thread.
+// Test data: the numpy reader with a test's manners (it aborts with a message instead of guessing)
+// and the folder tests/data. Tests only; any thread.
 #ifndef CRUMB_TESTS_SUPPORT_NPZ_H_
 #define CRUMB_TESTS_SUPPORT_NPZ_H_
 
-#include <cstdint>
-#include <cstring>
-#include <map>
 #include <string>
-#include <vector>
 
-#include "absl/types/span.h"
-#include "cachesvc/base/check.h"
-#include "cachesvc/base/status.h"
-#include "cachesvc/base/types.h"
+#include "client/demo/npz.h"
 
 namespace crumb::testing {
 
-struct NpyArray {
-  std::string dtype;  // "u1", "i1", "u2", "i4", "i8", "f4", "f8"
-  std::vector<size_t> shape;
-  std::vector<uint64_t> storage;  // 8-byte words, so that every dtype is aligned
-  size_t size_bytes = 0;
+using demo::NpyArray;
+using demo::ParseNpy;
 
-  size_t elements() const;
-  // REQUIRES: T is the array's dtype.
-  template <typename T>
-  absl::Span<const T> values() const {
-    CRUMB_CHECK(dtype == DtypeName<T>());
-    return {reinterpret_cast<const T*>(storage.data()), size_bytes / sizeof(T)};
-  }
-  Bytes bytes() const { return {reinterpret_cast<const uint8_t*>(storage.data()), size_bytes}; }
-
- private:
-  template <typename T>
-  static const char* DtypeName() {
-    if constexpr (std::is_same_v<T, uint8_t>) return "u1";
-    if constexpr (std::is_same_v<T, int8_t>) return "i1";
-    if constexpr (std::is_same_v<T, uint16_t>) return "u2";
-    if constexpr (std::is_same_v<T, int32_t>) return "i4";
-    if constexpr (std::is_same_v<T, int64_t>) return "i8";
-    if constexpr (std::is_same_v<T, float>) return "f4";
-    if constexpr (std::is_same_v<T, double>) return "f8";
-    return "";
-  }
-};
-
-class NpzFile {
+class NpzFile : public demo::NpzFile {
  public:
   static absl::StatusOr<NpzFile> Open(const std::string& path);
   // Opens a file below the test data folder (environment CRUMB_TEST_DATA); aborts if it cannot.
   static NpzFile OpenTestData(const std::string& relative_path);
 
-  bool Has(const std::string& name) const { return arrays_.contains(name); }
-  // REQUIRES: Has(name).
-  const NpyArray& operator[](const std::string& name) const;
-  std::vector<std::string> names() const;
-
  private:
-  std::map<std::string, NpyArray> arrays_;
+  explicit NpzFile(demo::NpzFile file) : demo::NpzFile(std::move(file)) {}
 };
-
-// Parses one .npy file.
-absl::StatusOr<NpyArray> ParseNpy(Bytes file);
 
 // Absolute path of a file below the test data folder; environment CRUMB_TEST_DATA, else tests/data.
 std::string TestDataPath(const std::string& relative_path);
