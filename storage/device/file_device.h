@@ -19,7 +19,7 @@ namespace crumb {
 inline constexpr uint32_t kFileHeadBytes = 64 * 1024;  // what `accept` gets to see at most
 
 struct FileDeviceOptions {
-  std::string path;
+  std::string path = "";
   uint64_t bytes = 0;    // hard cap: the file gets exactly this size (multiple of 4096)
   uint32_t depth = 256;  // requests in flight, 1 to 4096
   // Called with the first bytes of a file that is not empty, before anything is changed.

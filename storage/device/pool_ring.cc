@@ -3,6 +3,8 @@
 #include "storage/device/pool_ring.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/worker_pool.h"
 #include "storage/device/index_queue.h"
+#include "storage/device/unique_fd.h"
 
 namespace crumb {
 namespace {
@@ -54,7 +57,15 @@ class PoolRing final : public Ring {
       : ops_(options.depth),
         free_(options.depth),
         prepared_(options.depth),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        both_(::epoll_create1(EPOLL_CLOEXEC)),
         pool_(options.threads, options.depth) {
+    CRUMB_CHECK(wake_.valid() && both_.valid());
+    for (int fd : {wake_.get(), pool_.wake_fd()}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      CRUMB_CHECK(::epoll_ctl(both_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+    }
     for (uint32_t i = 0; i < options.depth; ++i) {
       ops_[i].fd = options.fd;
       free_.Push(i);
@@ -85,6 +96,10 @@ class PoolRing final : public Ring {
   }
 
   size_t Reap(absl::Span<RingResult> results) override {
+    if (woken_) {
+      eventfd_t ignored = 0;
+      woken_ = ::eventfd_read(wake_.get(), &ignored) != 0;
+    }
     std::array<uint64_t, kPollBatch> tokens;
     const size_t want = std::min(results.size(), tokens.size());
     const size_t count = pool_.Poll(absl::MakeSpan(tokens.data(), want));
@@ -103,14 +118,16 @@ class PoolRing final : public Ring {
   }
 
   absl::Status RegisterBuffers(absl::Span<const MutableBytes>) override { return absl::OkStatus(); }
-  int wake_fd() const override { return pool_.wake_fd(); }
-  // Nothing to do: the pool takes everything that `depth` allows, so work is left only while jobs
-  // run, and those announce themselves.
-  void Wake() override {}
+  int wake_fd() const override { return both_.get(); }
+  void Wake() override {
+    if (!woken_) woken_ = ::eventfd_write(wake_.get(), 1) == 0;
+  }
 
  private:
   std::vector<PoolOp> ops_;
   IndexQueue free_, prepared_;
+  UniqueFd wake_, both_;  // Wake's event; that and the pool's as one descriptor
+  bool woken_ = false;
   WorkerPool pool_;  // last: its threads end before what they use
 };
 

@@ -1,0 +1,280 @@
+// Real files: locks, links, foreign files, sizes, fallbacks, a file cut under a running device,
+// signals. Every path lies in a fresh directory. Uses forks only to hold a lock.
+#include "storage/device/file_device.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "storage/device/aligned_buffer.h"
+
+namespace crumb {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kBytes = 4 << 20;
+constexpr uint32_t kBlock = 4096;
+
+absl::Status RefuseAll(Bytes head) {
+  EXPECT_LE(head.size(), kFileHeadBytes);
+  return absl::FailedPreconditionError("foreign data");
+}
+
+class FileDeviceTest : public ::testing::TestWithParam<bool> {  // io_uring or threads
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/crumb-file-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  FileDeviceOptions Options(const std::string& name = "log") {
+    FileDeviceOptions options;
+    options.path = folder_ + "/" + name;
+    options.bytes = kBytes;
+    options.depth = 16;
+    options.lock_wait_ms = 0;
+    options.allow_uring = GetParam();
+    return options;
+  }
+  void WriteText(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  std::string ReadText(const std::string& name) {
+    std::ostringstream out;
+    out << std::ifstream(folder_ + "/" + name).rdbuf();
+    return out.str();
+  }
+  static int Do(BlockDevice* device, const IoRequest& request) {
+    EXPECT_TRUE(device->Queue(request));
+    std::array<IoCompletion, 4> done;
+    for (int i = 0; i < 10'000; ++i) {
+      device->Submit();
+      pollfd entry = {device->wake_fd(), POLLIN, 0};
+      const int ready = ::poll(&entry, 1, 10'000);
+      EXPECT_TRUE(ready >= 0 || errno == EINTR);
+      if (device->Poll(absl::MakeSpan(done)) == 1) return done[0].error;
+    }
+    ADD_FAILURE() << "never completed";
+    return -1;
+  }
+
+  std::string folder_;
+  AlignedBuffer buffer_{1 << 20};
+};
+
+TEST_P(FileDeviceTest, ANewFileIsPrivateAndWhole) {
+  const mode_t before = ::umask(0);
+  absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ::umask(before);
+  ASSERT_TRUE(device.ok()) << device.status();
+  struct stat info {};
+  ASSERT_EQ(::stat((folder_ + "/log").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  EXPECT_EQ(static_cast<uint64_t>(info.st_size), kBytes);
+  EXPECT_TRUE(!device->preallocated || static_cast<uint64_t>(info.st_blocks) * 512 >= kBytes);
+  EXPECT_THAT(device->description, HasSubstr(folder_));
+  EXPECT_THAT(device->description, HasSubstr(device->uring ? "io_uring" : "threads"));
+}
+
+TEST_P(FileDeviceTest, ALooseModeIsTightened) {
+  WriteText("log", "");
+  ASSERT_EQ(::chmod((folder_ + "/log").c_str(), 0666), 0);
+  ASSERT_TRUE(OpenFileDevice(Options()).ok());
+  struct stat info {};
+  ASSERT_EQ(::stat((folder_ + "/log").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST_P(FileDeviceTest, TwoDevicesOnOneFileAreImpossible) {
+  absl::StatusOr<FileDevice> first = OpenFileDevice(Options());
+  ASSERT_TRUE(first.ok());
+  const absl::StatusOr<FileDevice> second = OpenFileDevice(Options());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("in use by another process"));
+  first->device.reset();
+  EXPECT_TRUE(OpenFileDevice(Options()).ok());
+}
+
+TEST_P(FileDeviceTest, ALockThatIsReleasedInTimeIsWaitedFor) {
+  WriteText("log", "");
+  const int fd = ::open((folder_ + "/log").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {  // holds the inherited lock a little longer
+    ::poll(nullptr, 0, 100);
+    ::_exit(0);
+  }
+  ::close(fd);
+  FileDeviceOptions options = Options();
+  options.lock_wait_ms = 10'000;
+  EXPECT_TRUE(OpenFileDevice(options).ok());
+}
+
+TEST_P(FileDeviceTest, LinksAreNotFollowed) {
+  WriteText("victim", "precious");
+  std::filesystem::create_symlink(folder_ + "/victim", folder_ + "/log");
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("symbolic link"));
+  EXPECT_EQ(ReadText("victim"), "precious");
+}
+
+TEST_P(FileDeviceTest, ARefusedFileKeepsItsBytesSizeAndMode) {
+  WriteText("log", "somebody else's file");
+  ASSERT_EQ(::chmod((folder_ + "/log").c_str(), 0640), 0);
+  FileDeviceOptions options = Options();
+  options.accept = &RefuseAll;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("log: foreign data"));
+  EXPECT_EQ(ReadText("log"), "somebody else's file");
+  struct stat info {};
+  ASSERT_EQ(::stat((folder_ + "/log").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0640u);
+}
+
+TEST_P(FileDeviceTest, WrongPathsNameTheRemedy) {
+  EXPECT_THAT(std::string(OpenFileDevice(Options("no/log")).status().message()),
+              HasSubstr("create its directory"));
+  EXPECT_THAT(std::string(OpenFileDevice(Options(".")).status().message()),
+              HasSubstr("is a directory"));
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(OpenFileDevice(Options("pipe")).status().message()),
+              HasSubstr("neither a regular file"));
+}
+
+TEST_P(FileDeviceTest, WrongOptionsAreRefused) {
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, kBytes + 1, ~uint64_t{4095}}) {
+    FileDeviceOptions options = Options();
+    options.bytes = bytes;
+    EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  FileDeviceOptions options = Options();
+  options.depth = 0;
+  EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options = Options("");
+  options.path.clear();
+  EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/log"));
+}
+
+TEST_P(FileDeviceTest, ATooSmallFileSystemIsAnErrorThatLeavesNothing) {
+  FileDeviceOptions options = Options();
+  options.bytes = 1ull << 50;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kResourceExhausted) << device.status();
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("nvme.bytes"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/log"));
+}
+
+TEST_P(FileDeviceTest, GrowsAndShrinksToTheCap) {
+  for (uint64_t bytes : {kBytes, 2 * kBytes, kBytes / 2}) {
+    FileDeviceOptions options = Options();
+    options.bytes = bytes;
+    const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+    ASSERT_TRUE(device.ok()) << device.status();
+    EXPECT_EQ(device->device->size_bytes(), bytes);
+    EXPECT_EQ(std::filesystem::file_size(folder_ + "/log"), bytes);
+  }
+}
+
+TEST_P(FileDeviceTest, FallbacksAreTakenAndStated) {
+  FileDeviceOptions options = Options();
+  options.allow_direct = false;
+  options.allow_fallocate = false;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_FALSE(device->direct);
+  EXPECT_FALSE(device->preallocated);
+  EXPECT_THAT(device->description, HasSubstr("page cache (O_DIRECT is refused"));
+  EXPECT_THAT(device->description, HasSubstr("sparse (fallocate is not supported"));
+  EXPECT_THAT(device->description, Not(HasSubstr("preallocated")));
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/log"), kBytes);
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kWriteDurable, 0, buffer_.data(), kBlock, 1}), 0);
+}
+
+TEST_P(FileDeviceTest, AFileCutUnderUsFailsItsReadsOnly) {
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ASSERT_TRUE(device.ok());
+  BlockDevice* disk = device->device.get();
+  ASSERT_EQ(Do(disk, {IoOp::kWriteDurable, 0, buffer_.data(), 1 << 20, 1}), 0);
+  ASSERT_EQ(::truncate((folder_ + "/log").c_str(), (1 << 20) - 4097), 0);
+  EXPECT_EQ(Do(disk, {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}), EIO);
+  EXPECT_EQ(Do(disk, {IoOp::kRead, 2 << 20, buffer_.data(), kBlock, 3}), EIO);
+  EXPECT_EQ(Do(disk, {IoOp::kRead, 0, buffer_.data(), 1 << 19, 4}), 0);
+  EXPECT_EQ(Do(disk, {IoOp::kWriteDurable, 2 << 20, buffer_.data(), kBlock, 5}), 0);
+  EXPECT_EQ(Do(disk, {IoOp::kRead, 2 << 20, buffer_.data(), kBlock, 6}), 0);
+}
+
+TEST_P(FileDeviceTest, AnUnlinkedFileGoesOnServing) {
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ASSERT_TRUE(device.ok());
+  ASSERT_TRUE(std::filesystem::remove(folder_ + "/log"));
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kWrite, 0, buffer_.data(), kBlock, 1}), 0);
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kRead, 0, buffer_.data(), kBlock, 2}), 0);
+}
+
+void Nothing(int) {}
+
+// Ring depth 4, thousands of transfers, a signal every millisecond: each completes exactly once.
+TEST_P(FileDeviceTest, SignalsDoNotLoseCompletions) {
+  FileDeviceOptions options = Options();
+  options.depth = 4;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  ASSERT_TRUE(device.ok());
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = &Nothing;
+  ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
+  const itimerval every_ms = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &every_ms, nullptr), 0);
+  constexpr uint64_t kOperations = 3000;
+  uint64_t queued = 0, completed = 0;
+  std::vector<int> seen(kOperations);
+  for (uint64_t turn = 0; completed < kOperations && turn < 100 * kOperations; ++turn) {
+    const IoOp op = queued % 3 == 0 ? IoOp::kWrite : IoOp::kRead;
+    const uint64_t offset = queued % 64 * kBlock;
+    if (queued < kOperations &&
+        device->device->Queue({op, offset, buffer_.data() + offset, kBlock, queued})) {
+      ++queued;
+      continue;
+    }
+    device->device->Submit();
+    std::array<IoCompletion, 2> done;
+    const size_t count = device->device->Poll(absl::MakeSpan(done));
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(done[i].error, 0);
+      ++seen[done[i].token];
+    }
+    completed += count;
+    pollfd entry = {device->device->wake_fd(), POLLIN, 0};
+    if (count == 0) ::poll(&entry, 1, 1000);
+  }
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+  ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_EQ(completed, kOperations);
+  EXPECT_THAT(seen, ::testing::Each(1));
+  EXPECT_EQ(device->device->in_flight(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rings, FileDeviceTest, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "Uring" : "Pool"; });
+
+}  // namespace
+}  // namespace crumb
