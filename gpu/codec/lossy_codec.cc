@@ -1,0 +1,97 @@
+// Walks the blocks of a packed page. Any thread.
+#include "gpu/codec/lossy_codec.h"
+
+#include <cstring>
+#include <utility>
+
+#include "cachesvc/base/check.h"
+#include "gpu/codec/codec_scratch.h"
+#include "gpu/codec/finite_scan.h"
+#include "gpu/codec/fp_environment.h"
+#include "gpu/codec/row_frame.h"
+
+namespace crumb {
+
+LossyCodec::LossyCodec(CodecPlan plan, std::unique_ptr<const HeadCodec> head)
+    : plan_(std::move(plan)), head_(std::move(head)) {}
+
+std::unique_ptr<PageCodec::Scratch> LossyCodec::MakeScratch() const {
+  auto scratch = std::make_unique<CodecScratch>();
+  for (const TensorLayout& tensor : plan_.layout().tensors()) {
+    scratch->Reserve(plan_.layout().page_tokens(), tensor.dim);
+  }
+  return scratch;
+}
+
+EncodeReport LossyCodec::Encode(Bytes raw, uint32_t tokens, Effort effort, MutableBytes payload,
+                                Scratch* scratch) const {
+  const PayloadLayout& layout = plan_.layout();
+  CRUMB_CHECK(raw.size() == layout.raw_bytes() && payload.size() == layout.payload_bytes());
+  CRUMB_CHECK(tokens >= 1 && tokens <= layout.page_tokens() && scratch != nullptr);
+  EncodeReport report;
+  if (descriptor().lloyd_max) {
+    report.result = BlockResult::kInvalid;
+    return report;
+  }
+  if (const auto place = FindNonFinite(layout, RawDtype::kBf16, raw, tokens)) {
+    report.result = BlockResult::kNonFinite;
+    report.bad_layer_id = place->layer_id;
+    report.bad_is_v = place->is_v;
+    report.bad_head = place->head;
+    report.bad_token = place->token;
+    return report;
+  }
+  const DefaultFpEnvironment environment;
+  auto* work = static_cast<CodecScratch*>(scratch);
+  work->StartPage();
+  std::memset(payload.data(), 0, payload.size());
+  for (size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorLayout& tensor = layout.tensors()[t];
+    work->Reserve(tokens, tensor.dim);
+    for (uint32_t head = 0; head < tensor.heads; ++head) {
+      const Bytes rows = raw.subspan(tensor.raw_offset + head * tensor.raw_head_bytes,
+                                     size_t{tokens} * tensor.raw_row_bytes);
+      LoadRows(rows, absl::MakeSpan(work->rows_x).first(size_t{tokens} * tensor.dim));
+      HeadEncodeJob job;
+      job.ref = {t, head, tokens};
+      job.effort = effort;
+      job.block =
+          payload.subspan(tensor.offset + size_t{head} * tensor.head_bytes, tensor.head_bytes);
+      job.report = &report;
+      head_->Encode(plan_, job, work);
+    }
+  }
+  return report;
+}
+
+bool LossyCodec::Decode(Bytes payload, uint32_t tokens, Frame frame, MutableBytes raw,
+                        Scratch* scratch) const {
+  const PayloadLayout& layout = plan_.layout();
+  if (payload.size() != layout.payload_bytes() || raw.size() != layout.raw_bytes()) return false;
+  if (tokens < 1 || tokens > layout.page_tokens()) return false;
+  CRUMB_CHECK(scratch != nullptr);
+  const DefaultFpEnvironment environment;
+  auto* work = static_cast<CodecScratch*>(scratch);
+  work->StartPage();
+  for (size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorLayout& tensor = layout.tensors()[t];
+    work->Reserve(tokens, tensor.dim);
+    for (uint32_t head = 0; head < tensor.heads; ++head) {
+      HeadDecodeJob job;
+      job.ref = {t, head, tokens};
+      job.frame = frame;
+      job.block =
+          payload.subspan(tensor.offset + size_t{head} * tensor.head_bytes, tensor.head_bytes);
+      head_->Decode(plan_, job, work);
+      const MutableBytes out =
+          raw.subspan(tensor.raw_offset + head * tensor.raw_head_bytes, tensor.raw_head_bytes);
+      const size_t written = size_t{tokens} * tensor.raw_row_bytes;
+      StoreRows(absl::MakeConstSpan(work->rows_x).first(size_t{tokens} * tensor.dim),
+                out.first(written));
+      if (written != out.size()) std::memset(out.data() + written, 0, out.size() - written);
+    }
+  }
+  return true;
+}
+
+}  // namespace crumb
