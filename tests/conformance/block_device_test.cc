@@ -1,5 +1,6 @@
 // The contract of BlockDevice, over every implementation: io_uring and thread pool on a real file
-// (O_DIRECT and page cache), memory, and the fault decorator without faults. One thread.
+// (O_DIRECT and page cache), memory, the fault decorator without faults, and the simulator's disk.
+// One thread.
 #include "storage/device/block_device.h"
 
 #include <gmock/gmock.h>
@@ -22,6 +23,7 @@
 #include "storage/device/fault_device.h"
 #include "storage/device/file_device.h"
 #include "storage/device/mem_device.h"
+#include "tests/sim/sim_disk.h"
 
 namespace crumb {
 namespace {
@@ -36,7 +38,7 @@ struct Fixture {
   std::string skip;
   std::string path;
   std::unique_ptr<BlockDevice> inner, device;
-  ~Fixture() {
+  virtual ~Fixture() {
     device.reset();
     inner.reset();
     if (!path.empty()) ::unlink(path.c_str());
@@ -72,6 +74,22 @@ std::unique_ptr<Fixture> MakeMem(bool track_unsynced) {
   return fixture;
 }
 
+// The simulator's device without latency, as it is while a log opens.
+struct SimFixture : Fixture {
+  sim::SimContext context{1, sim::Echo::kQuiet};
+  sim::SimDisk disk{kBytes};
+  ~SimFixture() { device.reset(); }
+};
+
+std::unique_ptr<Fixture> MakeSim() {
+  auto fixture = std::make_unique<SimFixture>();
+  auto device = std::make_unique<sim::SimBlockDevice>(&fixture->context, &fixture->disk,
+                                                      sim::SimDeviceOptions{.depth = kDepth});
+  device->set_instant(true);
+  fixture->device = std::move(device);
+  return fixture;
+}
+
 std::unique_ptr<Fixture> MakeDecorated() {
   std::unique_ptr<Fixture> fixture = MakeMem(false);
   fixture->inner = std::move(fixture->device);
@@ -88,6 +106,7 @@ std::vector<Case> Cases() {
       {"Mem", [] { return MakeMem(false); }},
       {"MemTracked", [] { return MakeMem(true); }},
       {"FaultFree", [] { return MakeDecorated(); }},
+      {"Sim", [] { return MakeSim(); }},
   };
 }
 

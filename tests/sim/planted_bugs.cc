@@ -1,0 +1,182 @@
+// The three liars.
+#include "tests/sim/planted_bugs.h"
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cachesvc/base/page_header.h"
+
+namespace crumb::sim {
+namespace {
+
+// Forwards everything; the liars change one thing each.
+class DeviceDecorator : public BlockDevice {
+ public:
+  explicit DeviceDecorator(BlockDevice* inner) : inner_(inner) {}
+  uint64_t size_bytes() const override { return inner_->size_bytes(); }
+  uint32_t alignment() const override { return inner_->alignment(); }
+  absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) override {
+    return inner_->RegisterBuffers(slices);
+  }
+  bool Queue(const IoRequest& request) override { return inner_->Queue(request); }
+  void Submit() override { inner_->Submit(); }
+  size_t Poll(absl::Span<IoCompletion> completions) override { return inner_->Poll(completions); }
+  size_t in_flight() const override { return inner_->in_flight(); }
+  int wake_fd() const override { return inner_->wake_fd(); }
+
+ protected:
+  BlockDevice* const inner_;
+};
+
+class VolatileSync final : public DeviceDecorator {
+ public:
+  using DeviceDecorator::DeviceDecorator;
+  bool Queue(const IoRequest& request) override {
+    IoRequest weak = request;
+    if (weak.op == IoOp::kWriteDurable) weak.op = IoOp::kWrite;
+    if (weak.op != IoOp::kSync) return inner_->Queue(weak);
+    done_.push_back({.token = request.token, .error = 0});
+    return true;
+  }
+  size_t Poll(absl::Span<IoCompletion> completions) override {
+    size_t count = 0;
+    while (count < completions.size() && !done_.empty()) {
+      completions[count++] = done_.front();
+      done_.pop_front();
+    }
+    return count + inner_->Poll(completions.subspan(count));
+  }
+  size_t in_flight() const override { return inner_->in_flight() + done_.size(); }
+
+ private:
+  std::deque<IoCompletion> done_;
+};
+
+class WrongPage final : public DeviceDecorator {
+ public:
+  using DeviceDecorator::DeviceDecorator;
+  bool Queue(const IoRequest& request) override {
+    IoRequest tagged = request;
+    tagged.token = next_;
+    if (!inner_->Queue(tagged)) return false;
+    pending_[next_++] = request;
+    return true;
+  }
+  size_t Poll(absl::Span<IoCompletion> completions) override {
+    const size_t count = inner_->Poll(completions);
+    for (size_t i = 0; i < count; ++i) {
+      const IoRequest request = pending_.at(completions[i].token);
+      pending_.erase(completions[i].token);
+      completions[i].token = request.token;
+      if (request.op == IoOp::kRead && completions[i].error == 0) Misread(request);
+    }
+    return count;
+  }
+
+ private:
+  // Every eighth page read gets the payload of the last page of its size, under its own header.
+  void Misread(const IoRequest& request) {
+    MutableBytes page(request.data, request.bytes);
+    if (CheckPage(page) != PageCheck::kOk) return;
+    PageHeader header = LoadHeader(page);
+    const MutableBytes payload = page.subspan(kPageHeaderBytes, header.payload_bytes);
+    std::vector<uint8_t>& last = last_[header.payload_bytes];
+    std::vector<uint8_t> truth(payload.begin(), payload.end());
+    if (++reads_ % 8 == 0 && !last.empty()) {
+      std::memcpy(payload.data(), last.data(), last.size());
+      SealHeader(header, payload);
+      SealStamp(header);
+      StoreHeader(header, page);
+    }
+    last = std::move(truth);
+  }
+
+  uint64_t next_ = 0;
+  uint64_t reads_ = 0;
+  std::map<uint64_t, IoRequest> pending_;
+  std::map<uint32_t, std::vector<uint8_t>> last_;
+};
+
+class EarlyPush final : public Transport {
+ public:
+  explicit EarlyPush(Transport* inner) : inner_(inner) {}
+  BlockResult Send(PeerId peer, Bytes message) override { return inner_->Send(peer, message); }
+  BlockResult Pull(const Transfer& transfer) override { return inner_->Pull(transfer); }
+  BlockResult Push(const Transfer& transfer) override {
+    // The data goes its way from a copy: what is wrong is only when the end is reported.
+    auto copy = std::make_unique<Copy>();
+    copy->segments.assign(transfer.segments.begin(), transfer.segments.end());
+    copy->local.assign(transfer.local.begin(), transfer.local.end());
+    Transfer late = transfer;
+    late.segments = copy->segments;
+    late.local = absl::MakeSpan(copy->local);
+    late.token = kMine | next_;
+    const BlockResult result = inner_->Push(late);
+    if (result != BlockResult::kOk) return result;
+    copies_[next_++] = std::move(copy);
+    early_.push_back({.kind = NetEventKind::kTransferDone,
+                      .peer = transfer.peer,
+                      .token = transfer.token,
+                      .result = BlockResult::kOk,
+                      .message = {}});
+    return BlockResult::kOk;
+  }
+  absl::Status RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) override {
+    return inner_->RegisterRegions(peer, region_set, set);
+  }
+  void ClosePeer(PeerId peer) override { inner_->ClosePeer(peer); }
+  size_t Poll(absl::Span<NetEvent> events) override {
+    size_t count = 0;
+    while (count < events.size() && !early_.empty()) {
+      events[count++] = early_.front();
+      early_.pop_front();
+    }
+    const size_t first = count;
+    const size_t end = first + inner_->Poll(events.subspan(first));
+    for (size_t i = first; i < end; ++i) {
+      const bool late =
+          events[i].kind == NetEventKind::kTransferDone && (events[i].token & kMine) == kMine;
+      if (late) {
+        copies_.erase(events[i].token & ~kMine);
+      } else {
+        events[count++] = events[i];
+      }
+    }
+    return count;
+  }
+  bool Arm() override { return early_.empty() && inner_->Arm(); }
+  int wake_fd() const override { return inner_->wake_fd(); }
+
+ private:
+  static constexpr uint64_t kMine = 0xeeull << 56;
+  struct Copy {
+    std::vector<Segment> segments;
+    std::vector<uint8_t> local;
+  };
+  Transport* const inner_;
+  uint64_t next_ = 0;
+  std::map<uint64_t, std::unique_ptr<Copy>> copies_;
+  std::deque<NetEvent> early_;
+};
+
+}  // namespace
+
+bool FindPlant(const std::string& name, Planted* planted) {
+  if (name == "volatile_sync") {
+    planted->device = [](BlockDevice* inner) { return std::make_unique<VolatileSync>(inner); };
+  } else if (name == "wrong_page") {
+    planted->device = [](BlockDevice* inner) { return std::make_unique<WrongPage>(inner); };
+  } else if (name == "early_push") {
+    planted->transport = [](Transport* inner) { return std::make_unique<EarlyPush>(inner); };
+  } else {
+    return name == "none";
+  }
+  return true;
+}
+
+std::string PlantNames() { return "none, volatile_sync, early_push, wrong_page"; }
+
+}  // namespace crumb::sim

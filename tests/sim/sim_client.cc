@@ -1,0 +1,367 @@
+// Requests of a simulated worker and the judgement of their replies.
+#include "tests/sim/sim_client.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
+#include "cachesvc/base/page_header.h"
+
+namespace crumb::sim {
+namespace {
+
+constexpr uint32_t kBlocksMax = 4;
+
+bool IsPut(const WireType type) { return type == WireType::kPut; }
+
+}  // namespace
+
+SimClient::SimClient(SimContext* context, Model* model, const std::vector<SimLayout>* layouts,
+                     const SimClientOptions& options)
+    : context_(context),
+      model_(model),
+      layouts_(layouts),
+      options_(options),
+      rng_(context->rng.Next()) {}
+
+SimClient::~SimClient() { context_->events.CancelAll(static_cast<SimPeer*>(this)); }
+
+void SimClient::Connect(Engine* engine, SimTransport* transport) {
+  CRUMB_CHECK(!connected_ && requests_.empty());
+  engine_ = engine;
+  transport_ = transport;
+  memory_ = std::make_unique<LentMemory>(context_, layouts_);
+  session_ = SessionId{rng_.Next() | 1};
+  peer_ = transport->AddPeer(this, memory_->memory());
+  connected_ = true;
+  absl::Status status = engine->OpenSession(session_, kSimTenant);
+  if (status.ok()) status = engine->AttachPeer(session_, 0, peer_);
+  for (const SimLayout& layout : *layouts_) {
+    const LentArea area = LentMemory::PagesOf(layout);
+    if (!status.ok()) break;
+    status = engine->RegisterRegions(session_, static_cast<uint32_t>(area), layout.handle,
+                                     memory_->Spec(area));
+  }
+  if (status.ok()) {
+    status = engine->RegisterRegions(session_, static_cast<uint32_t>(LentArea::kTensors),
+                                     layouts_->front().handle, memory_->Spec(LentArea::kTensors));
+  }
+  context_->trace.Add("connect", options_.number, peer_.value);
+  if (!status.ok()) context_->Fail("connect: " + status.ToString());
+}
+
+void SimClient::Die() {
+  if (!connected_) return;
+  transport_->KillPeer(peer_);
+  LoseEverything();
+}
+
+void SimClient::OnClosed() {
+  if (connected_) LoseEverything();
+}
+
+void SimClient::LoseEverything() {
+  context_->events.CancelAll(static_cast<SimPeer*>(this));
+  connected_ = false;
+  abandoned_ = session_;
+  for (auto& [id, request] : requests_) Forget(request);
+  requests_.clear();
+  memory_.reset();  // a late write into it is seen by the sanitizer
+  for (uint32_t i = 0; i < model_->key_count(); ++i) model_->Unpinned({i});
+}
+
+SessionId SimClient::TakeAbandonedSession() { return std::exchange(abandoned_, SessionId{}); }
+
+// No answer will come.
+void SimClient::Forget(Request& request) {
+  for (const Block& block : request.blocks) {
+    if (IsPut(request.type)) model_->LosePut(block.key, block.put);
+  }
+}
+
+void SimClient::DoSomething(const Workload& load) {
+  if (!connected_ || requests_.size() >= options_.requests_max) return;
+  const uint32_t weights[] = {load.put, load.get,   load.lookup, load.erase,
+                              load.pin, load.unpin, load.cancel, load.rubbish};
+  uint64_t sum = 0;
+  for (uint32_t weight : weights) sum += weight;
+  uint64_t draw = rng_.Below(sum);
+  size_t choice = 0;
+  while (draw >= weights[choice]) draw -= weights[choice++];
+  switch (choice) {
+    case 0:
+      return SendPut(load);
+    case 1:
+      return SendGet(RandomKey(), static_cast<uint32_t>(1 + rng_.Below(kBlocksMax)));
+    case 2:
+      return SendLookup();
+    case 3:
+      return SendDelete();
+    case 4:
+      return Pin(1000 + rng_.Below(200'000));
+    case 5:
+      return Pin(0);
+    case 6:
+      return SendCancel();
+    default:
+      return SendRubbish();
+  }
+}
+
+KeyRef SimClient::RandomKey() {
+  // Half of the draws fall on a tenth of the keys.
+  const uint32_t count = model_->key_count();
+  const uint32_t bound = rng_.Chance(1, 2) ? std::max(1u, count / 10) : count;
+  return {static_cast<uint32_t>(rng_.Below(bound))};
+}
+
+// Blocks of one request share the layout, and here the part.
+KeyRef SimClient::RandomKeyLike(KeyRef key) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const KeyRef other = RandomKey();
+    if (&model_->layout(other) == &model_->layout(key)) return other;
+  }
+  return key;
+}
+
+void SimClient::Send(Request request, LentArea area, uint32_t layout_handle) {
+  const uint32_t slots = request.blocks.front().slot.area == LentArea::kTensors
+                             ? kTensorSlotsPerBlock
+                             : (request.blocks.front().slot.valid() ? 1 : 0);
+  std::vector<uint8_t> message(RequestBytes(static_cast<uint32_t>(request.blocks.size()), slots));
+  const absl::Span<uint8_t> out = absl::MakeSpan(message);
+  const uint64_t id = next_request_++;
+  WriteWireHeader({.type = request.type,
+                   .flags = request.flags,
+                   .block_count = static_cast<uint16_t>(request.blocks.size()),
+                   .request_id = id,
+                   .session_id = session_.value,
+                   .deadline_us = request.deadline_us,
+                   .layout_handle = layout_handle,
+                   .region_set = static_cast<uint32_t>(area),
+                   .slots_per_block = static_cast<uint16_t>(slots),
+                   .form = request.form},
+                  out);
+  for (uint32_t i = 0; i < request.blocks.size(); ++i) {
+    const Block& block = request.blocks[i];
+    WireBlock wire{.digest = model_->digest(block.key), .parent = {}};
+    wire.part = static_cast<uint16_t>(model_->part(block.key));
+    if (IsPut(request.type)) {
+      wire.token_count = static_cast<uint16_t>(model_->put(block.key, block.put).tokens);
+      if (rng_.Chance(1, 2)) {
+        wire.parent = model_->digest(RandomKeyLike(block.key));
+        wire.token_start = static_cast<uint32_t>(kSimPageTokens * (1 + rng_.Below(100)));
+      }
+    }
+    std::vector<uint32_t> numbers;
+    if (slots > 0) numbers = memory_->WireSlots(block.slot);
+    WriteWireBlock(i, wire, numbers, out);
+  }
+  FinishWireMessage(out);
+  context_->trace.Add("ask", options_.number, static_cast<uint64_t>(request.type),
+                      request.blocks.front().key.index);
+  requests_.emplace(id, std::move(request));
+  transport_->Inject(peer_, message);
+}
+
+void SimClient::SendPut(const Workload& load) {
+  const KeyRef first = RandomKey();
+  const SimLayout& layout = model_->layout(first);
+  const LentArea area =
+      layout.handle == 1 && rng_.Chance(1, 3) ? LentArea::kTensors : LentMemory::PagesOf(layout);
+  Request request{.type = WireType::kPut, .asked = model_->Now(), .blocks = {}};
+  const bool durable = rng_.Chance(load.durable_percent, 100);
+  request.flags = durable ? kWireFlagDurable : uint16_t{0};
+  if (rng_.Chance(1, 20)) request.deadline_us = static_cast<uint32_t>(100 + rng_.Below(20'000));
+  const uint64_t count = 1 + rng_.Below(kBlocksMax);
+  KeyRef key = first;
+  for (uint64_t i = 0; i < count; ++i) {
+    const LentSlot slot = memory_->Take(area);
+    if (!slot.valid()) break;
+    const auto tokens =
+        static_cast<uint32_t>(rng_.Chance(1, 8) ? 1 + rng_.Below(kSimPageTokens) : kSimPageTokens);
+    std::vector<uint8_t> value;
+    const size_t put = model_->StartPut(key, tokens, durable, &value);
+    memory_->WriteRaw(slot, value);
+    request.blocks.push_back({.key = key, .slot = slot, .put = put});
+    key = RandomKeyLike(first);
+  }
+  if (!request.blocks.empty()) Send(std::move(request), area, layout.handle);
+}
+
+void SimClient::SendGet(KeyRef first, uint32_t blocks) {
+  const SimLayout& layout = model_->layout(first);
+  Request request{.type = WireType::kGet, .asked = model_->Now(), .blocks = {}};
+  LentArea area = LentMemory::PagesOf(layout);
+  const uint64_t draw = rng_.Below(10);
+  if (layout.handle == 1 && draw < 4) {
+    area = LentArea::kTensors;
+  } else if (draw < 6) {
+    request.form = draw == 4 ? PageForm::kPacked : PageForm::kPage;
+  }
+  if (rng_.Chance(1, 10)) {
+    request.flags = kWireFlagWait;
+    request.deadline_us = static_cast<uint32_t>(1000 + rng_.Below(100'000));
+  }
+  KeyRef key = first;
+  for (uint32_t i = 0; i < blocks; ++i) {
+    const LentSlot slot = memory_->Take(area);
+    if (!slot.valid()) break;
+    // Rows past a partial page's count are not written: let them be zero, as the value has them.
+    if (area == LentArea::kTensors) {
+      memory_->WriteRaw(slot, std::vector<uint8_t>(model_->shape(key).raw_bytes));
+    }
+    request.blocks.push_back({.key = key, .slot = slot});
+    key = RandomKeyLike(first);
+  }
+  if (!request.blocks.empty()) Send(std::move(request), area, layout.handle);
+}
+
+bool SimClient::Audit(KeyRef key) {
+  if (!connected_ || requests_.size() >= options_.requests_max) return false;
+  SendGet(key, 1);
+  return true;
+}
+
+void SimClient::SendLookup() {
+  const KeyRef first = RandomKey();
+  Request request{.type = WireType::kLookup, .asked = model_->Now(), .blocks = {}};
+  if (rng_.Chance(1, 3)) request.flags = kWireFlagStopAtGap;
+  const uint64_t count = 1 + rng_.Below(8);
+  KeyRef key = first;
+  for (uint64_t i = 0; i < count; ++i) {
+    request.blocks.push_back({.key = key, .slot = {}});
+    key = RandomKeyLike(first);
+  }
+  Send(std::move(request), LentArea::kNone, model_->layout(first).handle);
+}
+
+void SimClient::SendDelete() {
+  const KeyRef first = RandomKey();
+  Request request{.type = WireType::kDelete, .asked = model_->Now(), .blocks = {}};
+  const uint64_t count = 1 + rng_.Below(2);
+  KeyRef key = first;
+  for (uint64_t i = 0; i < count; ++i) {
+    request.blocks.push_back({.key = key, .slot = {}, .removal = model_->StartRemoval(key)});
+    key = RandomKeyLike(first);
+  }
+  Send(std::move(request), LentArea::kNone, model_->layout(first).handle);
+}
+
+void SimClient::SendCancel() {
+  if (requests_.empty()) return;
+  auto target = requests_.begin();
+  std::advance(target, static_cast<ptrdiff_t>(rng_.Below(requests_.size())));
+  std::vector<uint8_t> message(RequestBytes(0, 0));
+  WriteWireHeader(
+      {.type = WireType::kCancel, .request_id = target->first, .session_id = session_.value},
+      absl::MakeSpan(message));
+  FinishWireMessage(absl::MakeSpan(message));
+  context_->trace.Add("cancel", options_.number, target->first);
+  transport_->Inject(peer_, message);
+}
+
+void SimClient::SendRubbish() {
+  std::vector<uint8_t> message(1 + rng_.Below(400));
+  for (uint8_t& byte : message) byte = static_cast<uint8_t>(rng_.Next());
+  context_->trace.Add("rubbish", options_.number, message.size());
+  transport_->Inject(peer_, message);
+}
+
+void SimClient::Pin(uint64_t ttl_us) {
+  const KeyRef key = RandomKey();
+  PinRequest request{.layout_handle = model_->layout(key).handle,
+                     .session = session_,
+                     .digests = {model_->digest(key)},
+                     .ttl_us = ttl_us};
+  const Moment asked = model_->Now();
+  if (ttl_us == 0) model_->Unpinned(key);
+  const BlockResults results = engine_->Pin(request);
+  context_->trace.Add("pin", key.index, ttl_us,
+                      results.empty() ? 99 : static_cast<uint64_t>(results[0]));
+  if (results.size() != 1) {
+    context_->Fail("pin: one result per digest was expected");
+  } else if (ttl_us > 0 && results[0] == BlockResult::kOk) {
+    // Another worker's pin of the same key may be ended by its own unpin: the shorter one counts.
+    model_->Pinned(key, asked, context_->clock.now_us() + ttl_us);
+  }
+}
+
+void SimClient::OnMessage(Bytes message) {
+  WireReply reply;
+  if (const WireCheck check = ParseReply(message, &reply); check != WireCheck::kOk) {
+    context_->Fail(absl::StrCat("a reply does not parse: ", ToString(check)));
+    return;
+  }
+  const auto found = requests_.find(reply.header.request_id);
+  if (found == requests_.end()) {
+    context_->Fail("a reply to a request that is not in flight (or a second reply)");
+    return;
+  }
+  const Request request = std::move(found->second);
+  requests_.erase(found);
+  ++answered_;
+  if (reply.header.block_count != request.blocks.size() ||
+      reply.header.session_id != session_.value) {
+    context_->Fail("a reply with another number of blocks or another session");
+    return;
+  }
+  Judge(request, reply);
+}
+
+void SimClient::Judge(const Request& request, const WireReply& reply) {
+  bool gap = false;
+  for (uint32_t i = 0; i < request.blocks.size(); ++i) {
+    const Block& block = request.blocks[i];
+    const WireBlockReply answer = reply.block(i);
+    context_->trace.Add(
+        "answer", static_cast<uint64_t>(request.type), block.key.index,
+        static_cast<uint64_t>(answer.result) << 8 | static_cast<uint64_t>(answer.tier));
+    // A look-up that stops at the first gap owes no answer behind it.
+    if (!gap) JudgeBlock(request, block, answer);
+    gap = gap || ((request.flags & kWireFlagStopAtGap) != 0 && request.type == WireType::kLookup &&
+                  answer.result != BlockResult::kOk);
+    if (block.slot.valid()) memory_->Give(block.slot);
+  }
+}
+
+void SimClient::JudgeBlock(const Request& request, const Block& block,
+                           const WireBlockReply& answer) {
+  const BlockResult result = answer.result;
+  switch (request.type) {
+    case WireType::kPut:
+      model_->EndPut(block.key, block.put, result);
+      return;
+    case WireType::kDelete:
+      model_->EndRemoval(block.key, block.removal,
+                         result == BlockResult::kOk || result == BlockResult::kMiss);
+      return;
+    case WireType::kLookup:
+      if (result == BlockResult::kOk) model_->JudgeLookupHit(block.key, request.asked, answer);
+      if (result == BlockResult::kMiss) model_->JudgeMiss(block.key, request.asked, "look-up");
+      return;
+    case WireType::kGet:
+      break;
+    default:
+      CRUMB_CHECK(false);
+  }
+  if (result == BlockResult::kMiss) return model_->JudgeMiss(block.key, request.asked, "get");
+  if (result == BlockResult::kCorrupt || result == BlockResult::kIo) {
+    return context_->Fail("a get was answered corrupt or io: both must become a miss");
+  }
+  if (result != BlockResult::kOk) return;
+  if (block.slot.area == LentArea::kTensors) {
+    model_->JudgeHit(block.key, request.asked, request.form, answer, memory_->ReadRaw(block.slot));
+    return;
+  }
+  const uint64_t room = PageSlotBytes(model_->shape(block.key).raw_bytes);
+  if (answer.value_bytes == 0 || answer.value_bytes > room) {
+    return context_->Fail("a hit of no bytes or more than the slot holds");
+  }
+  model_->JudgeHit(block.key, request.asked, request.form, answer,
+                   memory_->ReadBytes(block.slot, answer.value_bytes));
+}
+
+}  // namespace crumb::sim

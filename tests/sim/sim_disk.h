@@ -1,0 +1,124 @@
+// A disk that can lie in every way a real one does, and the BlockDevice over it.
+//
+// SimDisk is the medium: it survives a crash. A plain write is visible at once and volatile until a
+// sync that was queued after its completion completes. A crash keeps, for each 4 KiB block on its
+// own, any one of the versions written since the last sync, or the old one: writes are lost, kept,
+// torn and reordered. SimBlockDevice adds latency, reordering, errors and the moment of the crash.
+#ifndef CRUMB_TESTS_SIM_SIM_DISK_H_
+#define CRUMB_TESTS_SIM_SIM_DISK_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "storage/device/block_device.h"
+#include "tests/sim/sim_core.h"
+
+namespace crumb::sim {
+
+inline constexpr uint32_t kSimBlockBytes = 4096;
+
+class SimDisk {
+ public:
+  using Block = std::array<uint8_t, kSimBlockBytes>;
+
+  explicit SimDisk(uint64_t bytes) : bytes_(bytes) {}
+
+  uint64_t size_bytes() const { return bytes_; }
+  // What a read sees: the newest version of each block. Offsets are multiples of a block.
+  void Read(uint64_t offset, MutableBytes out) const;
+  void Write(uint64_t offset, Bytes data);
+  void WriteDurable(uint64_t offset, Bytes data);
+  // All versions up to this point; a sync makes those durable.
+  uint64_t version() const { return version_; }
+  void SyncTo(uint64_t version);
+  // Writes that were on their way are candidates like those that arrived.
+  void Crash(Rng& rng);
+  // Flips one bit on the medium. False: the block was never written or has volatile versions.
+  bool FlipBit(uint64_t block, uint32_t bit);
+
+  // Numbers of all blocks that hold something durable, ascending.
+  std::vector<uint64_t> DurableBlocks() const;
+
+ private:
+  struct Version {
+    uint64_t number;
+    Block data;
+  };
+  uint64_t bytes_;
+  uint64_t version_ = 0;
+  std::map<uint64_t, Block> durable_;
+  std::map<uint64_t, std::vector<Version>> volatile_;
+};
+
+struct SimDeviceOptions {
+  uint32_t depth = 64;
+  uint32_t read_errors_per_10k = 0;
+  uint32_t write_errors_per_10k = 0;
+};
+
+class SimBlockDevice final : public BlockDevice {
+ public:
+  SimBlockDevice(SimContext* context, SimDisk* disk, const SimDeviceOptions& options);
+  ~SimBlockDevice() override;
+
+  // Requests complete as soon as they are submitted: for Open and Close, which wait by polling.
+  void set_instant(bool instant) { instant_ = instant; }
+  // The power goes out after `operations` more operations (also in the middle of Open).
+  void CutPowerAfter(uint64_t operations);
+  // The power is gone: what was in flight may or may not have reached the medium, everything
+  // completes with EIO from here on, nothing is written any more.
+  void CutPower();
+  bool dead() const { return dead_; }
+  void SetErrors(const SimDeviceOptions& options) {
+    options_.read_errors_per_10k = options.read_errors_per_10k;
+    options_.write_errors_per_10k = options.write_errors_per_10k;
+  }
+  void StopFaults() { SetErrors({}); }
+  // Where errors were injected: the pages there may be lost.
+  void set_on_error(std::function<void(const IoRequest&)> on_error) {
+    on_error_ = std::move(on_error);
+  }
+
+  uint64_t size_bytes() const override { return disk_->size_bytes(); }
+  uint32_t alignment() const override { return kSimBlockBytes; }
+  absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) override;
+  bool Queue(const IoRequest& request) override;
+  void Submit() override;
+  size_t Poll(absl::Span<IoCompletion> completions) override;
+  size_t in_flight() const override;
+  int wake_fd() const override { return -1; }
+  bool has_ready() const { return !ready_.empty(); }
+
+ private:
+  struct Operation {
+    IoRequest request;
+    uint64_t content = 0;       // hash of a write's data when it was submitted
+    uint64_t sync_version = 0;  // what a sync covers
+  };
+  void Start(const IoRequest& request);
+  void Finish(uint64_t id);
+  bool Reachable(const IoRequest& request) const;
+  int Perform(const Operation& operation);
+  bool Refuses(const IoRequest& request);
+
+  SimContext* const context_;
+  SimDisk* const disk_;
+  SimDeviceOptions options_;
+  Rng rng_;
+  bool instant_ = false;
+  bool dead_ = false;
+  uint64_t fuse_ = UINT64_MAX;
+  uint64_t next_id_ = 0;
+  std::deque<IoRequest> queued_;
+  std::map<uint64_t, Operation> started_;
+  std::deque<IoCompletion> ready_;
+  std::function<void(const IoRequest&)> on_error_;
+};
+
+}  // namespace crumb::sim
+
+#endif  // CRUMB_TESTS_SIM_SIM_DISK_H_

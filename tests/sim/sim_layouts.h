@@ -1,0 +1,46 @@
+// What the simulated workers store: three layouts (exact bf16 pages, lossy pages through a codec
+// ladder, opaque pages in two parts), their codecs, and the bytes of any version of any page. Made
+// once, shared by all seeds; immutable.
+#ifndef CRUMB_TESTS_SIM_SIM_LAYOUTS_H_
+#define CRUMB_TESTS_SIM_SIM_LAYOUTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/identity.h"
+#include "cachesvc/base/status.h"
+#include "cachesvc/core/engine.h"
+#include "gpu/codec/page_codec.h"
+
+namespace crumb::sim {
+
+inline constexpr char kSimTenant[] = "sim";
+inline constexpr uint32_t kSimPageTokens = 16;
+
+struct SimLayout {
+  uint32_t handle = 0;
+  LayoutBinding binding;
+  const PartShape& part(uint32_t index) const { return binding.layout->parts()[index]; }
+};
+
+// What a get must deliver after a put of some bytes.
+struct Expected {
+  Precision precision = Precision::kRaw;
+  std::vector<uint8_t> payload;  // as stored
+  std::vector<uint8_t> raw;      // as decoded, rows past the count zero
+};
+
+absl::StatusOr<std::vector<SimLayout>> MakeSimLayouts();
+
+// The raw bytes that version `number` of a page is put with. Rows past `tokens` are rubbish on
+// purpose: the daemon must not keep them.
+std::vector<uint8_t> MakeValue(const PartShape& part, uint64_t seed);
+
+// The reference: the first codec of the ladder that fits, then its decoder.
+Expected Reference(const SimLayout& layout, uint32_t part, uint32_t tokens, Bytes raw);
+
+}  // namespace crumb::sim
+
+#endif  // CRUMB_TESTS_SIM_SIM_LAYOUTS_H_

@@ -1,0 +1,204 @@
+// Judgement of answers. See sim_model.h for the idea.
+#include "tests/sim/sim_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/bytes.h"
+#include "cachesvc/base/check.h"
+#include "cachesvc/base/hash.h"
+#include "cachesvc/base/page_header.h"
+
+namespace crumb::sim {
+
+Model::Model(SimContext* context, const std::vector<SimLayout>* layouts,
+             const ClusterSecret& secret, uint32_t keys)
+    : context_(context), layouts_(layouts), next_value_(context->rng.Next()) {
+  for (uint32_t i = 0; i < keys; ++i) {
+    Key key;
+    key.layout = static_cast<uint32_t>(context->rng.Below(layouts->size()));
+    const SimLayout& layout = (*layouts)[key.layout];
+    key.part = static_cast<uint32_t>(context->rng.Below(layout.binding.layout->part_count()));
+    key.digest = DigestOf(AsBytes(absl::StrCat("key ", i)));
+    const KeyDeriver deriver(secret, kSimTenant, layout.binding.layout->hash());
+    key.block_key = deriver.Derive(key.digest, key.part);
+    by_block_key_[key.block_key] = i;
+    keys_.push_back(std::move(key));
+  }
+}
+
+bool Model::Find(const BlockKey& name, KeyRef* key) const {
+  const auto found = by_block_key_.find(name);
+  if (found == by_block_key_.end()) return false;
+  key->index = found->second;
+  return true;
+}
+
+std::string Model::Name(KeyRef key) const {
+  return absl::StrCat("key ", key.index, " (layout ", layout(key).handle, ", part ", part(key),
+                      ", ", Hex(block_key(key).bytes), ")");
+}
+
+size_t Model::StartPut(KeyRef ref, uint32_t tokens, bool durable, std::vector<uint8_t>* value) {
+  Key& key = keys_[ref.index];
+  PutRecord put;
+  put.value_seed = next_value_++;
+  put.tokens = tokens;
+  put.durable_asked = durable;
+  put.sent = Now();
+  *value = MakeValue(shape(ref), put.value_seed);
+  put.expected = Reference(layout(ref), part(ref), tokens, *value);
+  key.puts.push_back(std::move(put));
+  return key.puts.size() - 1;
+}
+
+void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
+  Key& key = keys_[ref.index];
+  PutRecord& put = key.puts[index];
+  put.answered = Now();
+  // kExists is a success whose bytes were not needed; everything else leaves no trace.
+  const bool stored = result == BlockResult::kOk || result == BlockResult::kNotDurable;
+  put.state = stored ? PutState::kStored : PutState::kNotStored;
+  const bool durable =
+      put.durable_asked && (result == BlockResult::kOk || result == BlockResult::kExists);
+  if (durable) {
+    key.promises.push_back({.sent = put.sent, .answered = put.answered, .survives_crash = true});
+  }
+}
+
+void Model::LosePut(KeyRef ref, size_t index) {
+  PutRecord& put = keys_[ref.index].puts[index];
+  if (put.state == PutState::kInFlight) put.state = PutState::kUnknown;
+}
+
+size_t Model::StartRemoval(KeyRef ref) {
+  keys_[ref.index].removals.push_back({.sent = Now()});
+  return keys_[ref.index].removals.size() - 1;
+}
+
+void Model::EndRemoval(KeyRef ref, size_t removal, bool done) {
+  Removal& entry = keys_[ref.index].removals[removal];
+  entry.done = done;
+  entry.answered = Now();
+}
+
+// A put's bytes may be delivered unless it is known that they are not there: the put failed, or a
+// removal that began after the put had ended was over before the question was asked.
+bool Model::PutMayBeSeen(const Key& key, const PutRecord& put, Moment asked) const {
+  if (put.state == PutState::kNotStored) return false;
+  for (const Removal& removal : key.removals) {
+    if (removal.done && removal.sent > put.answered && removal.answered < asked) return false;
+  }
+  return true;
+}
+
+bool Model::Holds(const Key& key, const Promise& promise, Moment asked) const {
+  if (promise.answered > asked || promise.until_us <= context_->clock.now_us()) return false;
+  if (promise.survives_crash && !log_keeps_all_) return false;
+  return std::none_of(key.removals.begin(), key.removals.end(),
+                      [&](const Removal& removal) { return removal.answered > promise.sent; });
+}
+
+bool Model::MustHit(KeyRef ref, Moment asked) const {
+  const Key& key = keys_[ref.index];
+  return std::any_of(key.promises.begin(), key.promises.end(), [&](const Promise& promise) {
+    return Holds(key, promise, asked) && !Damaged(key, promise);
+  });
+}
+
+bool Model::MayHit(KeyRef ref, Moment asked) const {
+  const Key& key = keys_[ref.index];
+  return std::any_of(key.puts.begin(), key.puts.end(),
+                     [&](const PutRecord& put) { return PutMayBeSeen(key, put, asked); });
+}
+
+bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireBlockReply& reply,
+                    Bytes value) const {
+  const Expected& expected = put.expected;
+  if (reply.precision != expected.precision) return false;
+  switch (form) {
+    case PageForm::kRaw:
+      return value == Bytes(expected.raw);
+    case PageForm::kPacked:
+      return value == Bytes(expected.payload);
+    case PageForm::kPage:
+      break;
+  }
+  if (CheckPage(value) != PageCheck::kOk) return false;
+  const PageHeader header = LoadHeader(value);
+  return header.key == block_key(ref) && header.token_count == put.tokens &&
+         header.payload_bytes == expected.payload.size() &&
+         header.identity_prefix == layout(ref).binding.layout->hash().prefix64() &&
+         value.subspan(kPageHeaderBytes, header.payload_bytes) == Bytes(expected.payload);
+}
+
+void Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockReply& reply,
+                     Bytes value) {
+  ++hits_;
+  const Key& key = keys_[ref.index];
+  if (MustHit(ref, asked)) ++durable_hits_;
+  if (Xxh3(value) != reply.checksum) {
+    context_->Fail(absl::StrCat(Name(ref), ": the reply's checksum is not that of the slot"));
+    return;
+  }
+  const PutRecord* found = nullptr;
+  for (const PutRecord& put : key.puts) {
+    if (!Matches(ref, put, form, reply, value)) continue;
+    found = &put;
+    if (PutMayBeSeen(key, put, asked)) return;
+  }
+  const std::string where = absl::StrCat(" from ", ToString(reply.tier), ", form ",
+                                         static_cast<int>(form), ", ", value.size(), " bytes");
+  context_->Fail(found == nullptr
+                     ? absl::StrCat(Name(ref), ": a hit that nobody put", where)
+                     : absl::StrCat(Name(ref), ": a hit of bytes that were ",
+                                    found->state == PutState::kNotStored ? "refused" : "removed",
+                                    " before", where));
+}
+
+void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply) {
+  if (MayHit(ref, asked)) return;
+  context_->Fail(
+      absl::StrCat(Name(ref), ": look-up says ", ToString(reply.tier), " but nothing was stored"));
+}
+
+void Model::JudgeMiss(KeyRef ref, Moment asked, const char* question) {
+  ++misses_;
+  const Key& key = keys_[ref.index];
+  const bool promised =
+      std::any_of(key.promises.begin(), key.promises.end(),
+                  [&](const Promise& promise) { return Holds(key, promise, asked); });
+  if (promised && !MustHit(ref, asked)) ++lost_to_damage_;
+  if (!MustHit(ref, asked)) return;
+  context_->Fail(absl::StrCat(Name(ref), ": ", question,
+                              " misses a page that was promised (durable or pinned)"));
+}
+
+void Model::Pinned(KeyRef ref, Moment asked, uint64_t until_us) {
+  keys_[ref.index].promises.push_back(
+      {.sent = asked, .answered = Now(), .until_us = until_us, .survives_crash = false});
+}
+
+void Model::Unpinned(KeyRef ref) {
+  std::erase_if(keys_[ref.index].promises,
+                [](const Promise& promise) { return !promise.survives_crash; });
+}
+
+void Model::Crashed() {
+  const Moment now = Now();
+  for (Key& key : keys_) {
+    std::erase_if(key.promises, [](const Promise& promise) { return !promise.survives_crash; });
+    for (PutRecord& put : key.puts) {
+      if (put.state == PutState::kInFlight) put.state = PutState::kUnknown;
+      // Whatever it was, it is over.
+      if (put.state == PutState::kUnknown) put.answered = std::min(put.answered, now);
+    }
+    for (Removal& removal : key.removals) removal.answered = std::min(removal.answered, now);
+  }
+}
+
+void Model::Excuse(KeyRef key) { keys_[key.index].excused = Now(); }
+void Model::ExcuseAll() { all_excused_ = Now(); }
+
+}  // namespace crumb::sim
