@@ -119,6 +119,8 @@ class Engine final : public Poller {
   // Frees everything of the session: pins, waiters, requests, peers. Lent memory is no longer
   // touched once no peer of it is left in its transport.
   void CloseSession(SessionId session);
+  // Peers of the session that are still there; 0 for a session that nobody can use any more.
+  size_t PeersOf(SessionId session) const;
 
   BlockResults Pin(const PinRequest& request);
   // Forgets matching pages in every tier; `done` runs on the shard once that is durable.
