@@ -34,6 +34,7 @@ class MessageSlots {
   uint8_t* data(uint32_t slot) const;
 
   uint32_t held() const { return held_; }
+  uint32_t total() const { return classes_[0].count + classes_[1].count; }
   // Less than half of either size is free: time to stop taking more in.
   bool low() const;
 

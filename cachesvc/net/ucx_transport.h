@@ -31,11 +31,11 @@ struct UcxOptions {
 
 inline constexpr uint32_t kHelloBytesMax = 16 * 1024;
 
-class UcxTransport final : public Transport {
-  class Impl;
+class UcxWorker;  // ucx_worker.h
 
+class UcxTransport final : public Transport {
  public:
-  explicit UcxTransport(std::unique_ptr<Impl> impl);  // Create calls it
+  explicit UcxTransport(std::unique_ptr<UcxWorker> worker);  // Create calls it
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
   // Closes every peer and waits for the operations in flight: afterwards no memory is touched.
   ~UcxTransport() override;
@@ -68,7 +68,7 @@ class UcxTransport final : public Transport {
   int wake_fd() const override;
 
  private:
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<UcxWorker> worker_;
 };
 
 }  // namespace crumb

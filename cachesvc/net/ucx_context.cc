@@ -1,0 +1,261 @@
+// Set-up of UCX. The settings here are facts about UCX 1.13 that docs/networking.md explains.
+// Must never read the environment itself: UCX does for what is not set here. Owner's thread.
+#include "cachesvc/net/ucx_context.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cachesvc/base/bytes.h"
+#include "cachesvc/net/frames.h"
+
+extern "C" {
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+}
+
+namespace crumb {
+namespace {
+
+struct ConfigCloser {
+  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+using Config = std::unique_ptr<ucp_config_t, ConfigCloser>;
+
+absl::Status Set(ucp_config_t* config, const char* name, const std::string& value) {
+  const ucs_status_t status = ucp_config_modify(config, name, value.c_str());
+  if (status == UCS_OK) return absl::OkStatus();
+  return UcxError(absl::StrCat("UCX refuses ", name, "=", value).c_str(), status);
+}
+
+absl::StatusOr<Config> MakeConfig(const UcxOptions& options) {
+  ucp_config_t* raw = nullptr;
+  const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
+  if (status != UCS_OK) return UcxError("UCX cannot read its configuration", status);
+  Config config(raw);
+  if (!options.tls.empty()) CRUMB_TRY(Set(raw, "TLS", options.tls));
+  CRUMB_TRY(Set(raw, "NET_DEVICES", options.net_devices.empty() ? "lo" : options.net_devices));
+  // WHY: hangs with peer errors over shared memory in 1.13.
+  CRUMB_TRY(Set(raw, "PROTO_ENABLE", "n"));
+  // WHY: a peer that dies without closing a socket is found only by asking.
+  CRUMB_TRY(Set(raw, "KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive_us, "us")));
+  return config;
+}
+
+// Settings of transports, by the names that this version of the library knows; one that no chosen
+// transport takes makes it print a warning.
+absl::Status SetTransports(ucp_config_t* config, const std::set<std::string>& transports) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  // WHY: without it an endpoint that asks for peer errors silently leaves shared memory out.
+  if (transports.contains("posix") || transports.contains("sysv")) {
+    CRUMB_TRY(Set(config, "MM_ERROR_HANDLING", "y"));
+  }
+  // WHY: the default connects with a blocking call, on the shard thread.
+  if (!transports.contains("tcp")) return absl::OkStatus();
+  const bool prefixed = major > 1 || minor >= 17;
+  return Set(config, prefixed ? "TCP_CONN_NB" : "CONN_NB", "y");
+}
+
+// UCX prints its transports and offers no other way to ask; a changed print gives an empty set.
+std::set<std::string> TransportsOf(ucp_context_h context) {
+  std::set<std::string> names;
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return names;
+  ucp_context_print_info(context, stream);
+  fclose(stream);
+  std::istringstream lines(std::string(text, bytes));
+  free(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" resource ") == std::string::npos) continue;
+    const std::string name = line.substr(line.rfind(' ') + 1);  // "tcp/lo"
+    const size_t slash = name.find('/');
+    if (slash != std::string::npos) names.insert(name.substr(0, slash));
+  }
+  return names;
+}
+
+// Bytes that UCX keeps in front of what it gives out as a request: one number for the library.
+std::atomic<size_t> request_bytes{0};
+
+// WHY: requests that UCX makes for itself to answer a remote get or put are completed, when their
+// endpoint fails, by a field that nobody set (found in 1.13, unchanged in 1.22): stale memory there
+// is a crash. This runs once for each new request, before its first use; zero is a valid value.
+void ClearRequest(void* user_part) {
+  const size_t bytes = request_bytes.load(std::memory_order_relaxed);
+  std::memset(static_cast<uint8_t*>(user_part) - bytes, 0, bytes);
+}
+
+absl::Status LearnRequestBytes(ucp_context_h context) {
+  ucp_context_attr_t attributes = {};
+  attributes.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE;
+  const ucs_status_t status = ucp_context_query(context, &attributes);
+  if (status != UCS_OK) return UcxError("UCX does not tell the size of its requests", status);
+  request_bytes.store(attributes.request_size, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+// WHY: a peer that dies in the middle of a transfer makes UCX warn of each request that it leaves
+// behind, a line each. After start-up only errors are printed, unless UCX_LOG_LEVEL asks for more.
+void SilenceWarnings() {
+  char level[32] = {};
+  if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) != UCS_OK) return;
+  if (std::string(level) == "WARN") ucs_global_opts_set_value("LOG_LEVEL", "ERROR");
+}
+
+// UCX takes crash signals over when it is loaded. A core dump says more than its trace, and a
+// handler that the program set since then is not ours to remove.
+void GiveBackCrashSignals() {
+  for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
+    struct sigaction now = {};
+    Dl_info where = {};
+    if (sigaction(signal, nullptr, &now) != 0) continue;
+    if (dladdr(reinterpret_cast<void*>(now.sa_handler), &where) == 0) continue;
+    const std::string file = where.dli_fname == nullptr ? "" : where.dli_fname;
+    if (file.find("libucs") != std::string::npos) ucs_debug_disable_signal(signal);
+  }
+}
+
+}  // namespace
+
+absl::Status UcxError(const char* what, ucs_status_t status) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", ucs_status_string(status)));
+}
+
+absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxOptions& options) {
+  GiveBackCrashSignals();
+  auto context = std::make_unique<UcxContext>();
+  CRUMB_TRY(context->InitContext(options));
+  CRUMB_TRY(context->InitWorker());
+  if (!options.arena.empty()) {
+    CRUMB_ASSIGN(context->arena_, context->Map(options.arena));
+  }
+  SilenceWarnings();
+  return context;
+}
+
+absl::Status UcxContext::InitContext(const UcxOptions& options) {
+  CRUMB_ASSIGN(Config config, MakeConfig(options));
+  ucp_params_t params = {};
+  params.field_mask =
+      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_REQUEST_INIT;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  params.name = "crumb";
+  params.request_init = &ClearRequest;
+  // Twice: which transports there are decides what can be set for them.
+  ucs_status_t status = ucp_init(&params, config.get(), &context_);
+  if (status == UCS_OK) {
+    const std::set<std::string> transports = TransportsOf(context_);
+    const absl::Status learned = LearnRequestBytes(context_);
+    ucp_cleanup(context_);
+    context_ = nullptr;
+    CRUMB_TRY(learned);
+    CRUMB_TRY(SetTransports(config.get(), transports));
+    status = ucp_init(&params, config.get(), &context_);
+  }
+  if (status == UCS_OK) return absl::OkStatus();
+  context_ = nullptr;
+  const std::string what = absl::StrCat("UCX finds no transport for ucx.tls \"", options.tls,
+                                        "\" and ucx.net_devices \"", options.net_devices,
+                                        "\" (`ucx_info -d` lists what this machine has)");
+  return UcxError(what.c_str(), status);
+}
+
+absl::Status UcxContext::InitWorker() {
+  ucp_worker_params_t params = {};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) {
+    worker_ = nullptr;
+    return UcxError("UCX cannot make a worker", status);
+  }
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK) return UcxError("UCX gives no descriptor to wait on", status);
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  status = ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return UcxError("UCX gives no worker address", status);
+  address_.assign(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
+  if (address_.empty() || address_.size() > kHelloFrameBytesMax / 2) {
+    return absl::UnavailableError(absl::StrCat("a UCX worker address of ", address_.size(),
+                                               " bytes: name fewer devices in ucx.net_devices"));
+  }
+  return absl::OkStatus();
+}
+
+UcxContext::~UcxContext() {
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  for (const Lent& lent : lent_) ucp_mem_unmap(context_, lent.handle);
+  if (arena_ != nullptr) ucp_mem_unmap(context_, arena_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+absl::StatusOr<ucp_mem_h> UcxContext::Map(MutableBytes memory) {
+  ucp_mem_map_params_t params = {};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = memory.data();
+  params.length = memory.size();
+  ucp_mem_h handle = nullptr;
+  const ucs_status_t status = ucp_mem_map(context_, &params, &handle);
+  if (status == UCS_OK) return handle;
+  return UcxError(absl::StrCat("UCX cannot register ", memory.size(), " bytes of memory").c_str(),
+                  status);
+}
+
+absl::StatusOr<Region> UcxContext::Lend(MutableBytes memory) {
+  if (memory.empty()) return absl::InvalidArgumentError("cannot lend 0 bytes of memory");
+  if (lent_.size() >= kRegionsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("at most ", kRegionsMax, " ranges are lent"));
+  }
+  CRUMB_ASSIGN(ucp_mem_h handle, Map(memory));
+  void* key = nullptr;
+  size_t bytes = 0;
+  const ucs_status_t status = ucp_rkey_pack(context_, handle, &key, &bytes);
+  if (status != UCS_OK || bytes == 0 || bytes > kRkeyFrameBytesMax / 2) {
+    if (status == UCS_OK) ucp_rkey_buffer_release(key);
+    ucp_mem_unmap(context_, handle);
+    return UcxError("UCX cannot pack the key of lent memory", status);
+  }
+  Region region;
+  region.address = reinterpret_cast<uint64_t>(memory.data());
+  region.bytes = memory.size();
+  region.rkey = EncodeRkey({.address = region.address,
+                            .bytes = region.bytes,
+                            .key = {static_cast<const uint8_t*>(key), bytes}});
+  ucp_rkey_buffer_release(key);
+  lent_.push_back({region.address, region.bytes, handle});
+  return region;
+}
+
+void UcxContext::Unlend(const Region& region) {
+  for (size_t i = 0; i < lent_.size(); ++i) {
+    if (lent_[i].address != region.address || lent_[i].bytes != region.bytes) continue;
+    ucp_mem_unmap(context_, lent_[i].handle);
+    lent_.erase(lent_.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
+  }
+}
+
+std::string UcxContext::Describe() const {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  const std::set<std::string> names = TransportsOf(context_);
+  std::string out = absl::StrCat(major, ".", minor, ".", release);
+  if (!names.empty()) absl::StrAppend(&out, " (", absl::StrJoin(names, ", "), ")");
+  return out;
+}
+
+}  // namespace crumb

@@ -1,0 +1,56 @@
+// The UCX library behind RAII: configuration, context, one worker, lent memory.
+// Must never own a peer or a transfer. One thread, the transport's.
+#ifndef CRUMB_CACHESVC_NET_UCX_CONTEXT_H_
+#define CRUMB_CACHESVC_NET_UCX_CONTEXT_H_
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/status.h"
+#include "cachesvc/net/ucx_transport.h"
+
+namespace crumb {
+
+// "what: UCX's words"
+absl::Status UcxError(const char* what, ucs_status_t status);
+
+class UcxContext {
+ public:
+  UcxContext() = default;  // Create makes usable ones
+  static absl::StatusOr<std::unique_ptr<UcxContext>> Create(const UcxOptions& options);
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+
+  ucp_worker_h worker() const { return worker_; }
+  int event_fd() const { return event_fd_; }
+  const std::string& address() const { return address_; }  // of the worker
+  ucp_mem_h arena() const { return arena_; }               // null: none given
+  absl::StatusOr<Region> Lend(MutableBytes memory);
+  void Unlend(const Region& region);
+  std::string Describe() const;
+
+ private:
+  struct Lent {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    ucp_mem_h handle = nullptr;
+  };
+  absl::Status InitContext(const UcxOptions& options);
+  absl::Status InitWorker();
+  absl::StatusOr<ucp_mem_h> Map(MutableBytes memory);
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_mem_h arena_ = nullptr;
+  int event_fd_ = -1;
+  std::string address_;
+  std::vector<Lent> lent_;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_NET_UCX_CONTEXT_H_
