@@ -239,6 +239,11 @@ absl::StatusOr<std::string> TextField(const Pickle& pickle, const PickleValue& r
   if (value->kind != PickleKind::kString || value->text.size() > kRotationNameBytesMax / 4) {
     return Bad(absl::StrCat("'", name, "' is not a short string"));
   }
+  for (const char c : value->text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      return Bad(absl::StrCat("'", name, "' holds a control character"));
+    }
+  }
   return value->text;
 }
 

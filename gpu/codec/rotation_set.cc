@@ -24,6 +24,12 @@ absl::Status CheckText(absl::string_view field, const std::string& text, size_t 
   if (text.size() > bytes_max) {
     return Bad(absl::StrCat(field, " has ", text.size(), " bytes; at most ", bytes_max));
   }
+  // Printed in logs, terminals and JSON.
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      return Bad(absl::StrCat(field, " holds a control character; use printable text"));
+    }
+  }
   return absl::OkStatus();
 }
 

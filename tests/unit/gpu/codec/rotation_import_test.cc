@@ -232,6 +232,7 @@ TEST(PtRotation, RefusesWrongDictionaries) {
                 p.Int(0).EmptyDict().Mark().Text("rotation").Int(5).SetItems();
               }),
               HasSubstr("not a tensor but: integer"));
+  EXPECT_THAT(ErrorOf(MakePt({.objective = "qqt\n"})), HasSubstr("'objective' holds a control"));
   EXPECT_THAT(ErrorOf(MakePt({.layer_ids = {4, 4}})), HasSubstr("layer 4 is there twice"));
 }
 

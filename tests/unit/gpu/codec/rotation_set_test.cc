@@ -194,6 +194,9 @@ TEST(RotationSet, RefusesWrongHeads) {
   contents = Sample();
   contents.provenance.assign(kRotationProvenanceBytesMax + 1, 'x');
   EXPECT_THAT(ErrorOf(contents), HasSubstr("provenance has 16385 bytes"));
+  contents = Sample();
+  contents.revision = "r1\x1b[2J";
+  EXPECT_THAT(ErrorOf(contents), HasSubstr("revision holds a control character"));
 }
 
 TEST(RotationFile, EveryTruncationAndEveryFlippedByteIsRefused) {
