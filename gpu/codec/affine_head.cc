@@ -47,9 +47,14 @@ Levels LevelsOf(const Affine& affine, uint32_t bits) {
   return levels;
 }
 
-// Quantises one rotated row into its bytes; returns the squared error against it.
-double EncodeRow(const TensorLayout& tensor, const CodecDescriptor& descriptor, size_t row,
-                 CodecScratch* scratch, MutableBytes block) {
+struct RowOutcome {
+  double error = 0.0;  // squared, against the rotated row
+  bool floored = false;
+};
+
+// Quantises one rotated row into its bytes.
+RowOutcome EncodeRow(const TensorLayout& tensor, const CodecDescriptor& descriptor, size_t row,
+                     CodecScratch* scratch, MutableBytes block) {
   const size_t dim = tensor.dim;
   const uint32_t bits = tensor.pack.bits;
   const absl::Span<const float> y = absl::MakeConstSpan(scratch->rows_y).subspan(row * dim, dim);
@@ -63,7 +68,7 @@ double EncodeRow(const TensorLayout& tensor, const CodecDescriptor& descriptor, 
   const size_t group = dim / tensor.groups;
   const size_t pair_bytes = tensor.meta_row_bytes / tensor.groups;
   uint8_t* meta = block.data() + tensor.meta_offset + row * tensor.meta_row_bytes;
-  double error = 0.0;
+  RowOutcome outcome;
   for (size_t g = 0; g < tensor.groups; ++g) {
     const absl::Span<uint8_t> group_codes = codes.subspan(g * group, group);
     const Affine affine = QuantiseGroup(clipped.subspan(g * group, group), bits, group_codes);
@@ -71,11 +76,12 @@ double EncodeRow(const TensorLayout& tensor, const CodecDescriptor& descriptor, 
     const Levels levels = LevelsOf(stored, bits);
     for (size_t i = 0; i < group; ++i) {
       const double e = double{y[g * group + i]} - double{levels.value[group_codes[i]]};
-      error += e * e;
+      outcome.error += e * e;
     }
+    outcome.floored |= affine.floored;
   }
   PackRow(tensor.pack, codes, block.subspan(row * tensor.code_row_bytes, tensor.code_row_bytes));
-  return error;
+  return outcome;
 }
 
 void DecodeRow(const TensorLayout& tensor, MetaForm meta_form, size_t row, Bytes block,
@@ -110,7 +116,11 @@ void AffineHead::Encode(const CodecPlan& plan, const HeadEncodeJob& job,
   if (!ToRotated(frame, x, y, absl::MakeSpan(scratch->multiply_work))) job.report->fits = false;
   double error = 0.0;
   for (size_t row = 0; row < ref.tokens; ++row) {
-    error += EncodeRow(tensor, plan.descriptor(), row, scratch, job.block);
+    const RowOutcome outcome = EncodeRow(tensor, plan.descriptor(), row, scratch, job.block);
+    error += outcome.error;
+    // WHY: the published floor of the range erases rows of tiny values; those are kept raw.
+    const double row_energy = SumOfSquares(y.subspan(row * dim, dim));
+    if (outcome.floored && outcome.error > kRowErrorMax * row_energy) job.report->fits = false;
   }
   (tensor.is_v ? job.report->error_v : job.report->error_k) += error;
   (tensor.is_v ? job.report->energy_v : job.report->energy_k) += energy;

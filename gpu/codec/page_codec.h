@@ -42,8 +42,9 @@ struct EncodeReport {
   uint32_t rows_clamped = 0;  // crumb: scale or zero clamped, or gain guard fired
 };
 
-// A crumb row whose scale or zero was clamped or whose gain guard fired fits only if its squared
-// error stays below this share of its energy.
+// A crumb row whose scale or zero was clamped or whose gain guard fired, and an affine row whose
+// range was below the published floor, fits only if its squared error stays below this share of its
+// energy.
 inline constexpr double kRowErrorMax = 0.35;
 
 class PageCodec {

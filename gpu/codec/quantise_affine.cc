@@ -43,6 +43,7 @@ Affine AffineOfRange(float low, float high, float top) {
   // WHY: between two huge values of opposite sign the range itself passes the largest FP32.
   if (!std::isfinite(affine.scale)) affine.scale = high / top - low / top;
   affine.zero = -low / affine.scale;
+  affine.floored = high - low < kRangeMin;
   return affine;
 }
 

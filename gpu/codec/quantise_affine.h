@@ -32,6 +32,7 @@ void ClipRow(const ClipRule& rule, absl::Span<float> row, absl::Span<float> work
 struct Affine {
   float scale = 0.0f;
   float zero = 0.0f;
+  bool floored = false;  // the range was below the published floor of 1e-8: values may be lost
 };
 
 // Scale and zero of one group, codes 0..2^bits-1. REQUIRES: finite values; codes.size() ==
