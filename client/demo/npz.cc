@@ -102,7 +102,11 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
   int error = 0;
   Archive archive(zip_open(path.c_str(), ZIP_RDONLY, &error), &zip_discard);
   if (archive == nullptr) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be opened as zip (", error, ")"));
+    zip_error_t reason;
+    zip_error_init_with_code(&reason, error);
+    const std::string text = zip_error_strerror(&reason);
+    zip_error_fini(&reason);
+    return absl::NotFoundError(absl::StrCat(path, ": cannot be opened as zip: ", text));
   }
   NpzFile file;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
