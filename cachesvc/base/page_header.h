@@ -50,7 +50,7 @@ struct PageHeader {
   uint32_t segment = 0;
   uint32_t generation = 0;
   uint64_t log_sequence = 0;
-  uint64_t reserved3 = 0;
+  uint64_t placement = 0;       // says that the log put this record here (docs/storage.md)
   uint64_t stamp_checksum = 0;  // XXH3-64 of bytes 88-119
 };
 static_assert(sizeof(PageHeader) == kPageHeaderBytes);
