@@ -38,6 +38,8 @@ class AlignedBuffer {
   uint8_t* data() const { return data_.get(); }
   uint64_t size() const { return data_.get_deleter().bytes; }
   MutableBytes span() const { return {data(), size()}; }
+  // For memory that a device which fell silent may still write to: never given back.
+  void Abandon() { static_cast<void>(data_.release()); }
 
  private:
   std::unique_ptr<uint8_t, UnmapMemory> data_;

@@ -27,16 +27,16 @@ struct DiskLocation {
 };
 
 struct SegmentLogOptions {
-  uint64_t bytes_max = 0;              // hard cap, metadata included
-  uint32_t segment_bytes = 64u << 20;  // power of two, 1 MiB to 256 MiB; at least 4 must fit
-  uint64_t secret_fingerprint = 0;     // of the cluster secret; another one is refused
-  uint64_t format_seed = 0;            // identity of a new log; 0 = the kernel's random source
-  uint32_t reads_max = 64;             // in flight, until their event was taken
-  uint32_t appends_max = 64;           // in flight, until their event was taken
-  uint32_t erases_max = 1024;          // in flight, until durable (and their event was taken)
-  uint32_t errors_max = 16;            // device errors until the tier turns itself off
-  uint32_t corrupt_max = 4;            // bad records until a segment is quarantined
-  uint64_t retry_off_us = 2'000'000;   // a tier that is off tries one append again after this
+  uint64_t bytes_max = 0;      // hard cap, metadata included
+  uint32_t segment_bytes = 0;  // power of two, 1 MiB to 256 MiB; at least 4 must fit; 0: as it is
+  uint64_t secret_fingerprint = 0;    // of the cluster secret; another one is refused
+  uint64_t format_seed = 0;           // identity of a new log; 0 = the kernel's random source
+  uint32_t reads_max = 64;            // in flight, until their event was taken
+  uint32_t appends_max = 64;          // in flight, until their event was taken
+  uint32_t erases_max = 1024;         // in flight, until durable (and their event was taken)
+  uint32_t errors_max = 16;           // device errors until the tier turns itself off
+  uint32_t corrupt_max = 4;           // bad records until a segment is quarantined
+  uint64_t retry_off_us = 2'000'000;  // a tier that is off tries one append again after this
 };
 
 enum class LogEventKind : uint8_t {
@@ -92,7 +92,9 @@ class SegmentLog {
   // 64 MiB, or less where `bytes_max` would hold fewer than 16 such segments.
   static uint32_t DefaultSegmentBytes(uint64_t bytes_max);
 
-  // Waits for what is in flight on the device; writes nothing (Close does).
+  struct Impl;
+  explicit SegmentLog(std::unique_ptr<Impl> impl);  // use Open
+  // Waits for what is in flight on the device; writes nothing more (Close does).
   ~SegmentLog();
   SegmentLog(const SegmentLog&) = delete;
   SegmentLog& operator=(const SegmentLog&) = delete;
@@ -111,9 +113,10 @@ class SegmentLog {
   // goes back to the log by ReportCorrupt.
   BlockResult ReadUnverified(const BlockKey& key, const DiskLocation& location, MutableBytes out,
                              uint64_t token);
-  // Any thread. kOk, kCorrupt, or kMiss if the record is of another generation of the segment.
+  // Any thread. kOk or kCorrupt.
   static BlockResult VerifyRecord(Bytes record, const BlockKey& key, const DiskLocation& location);
-  // Counts, forgets the record durably, and quarantines its segment after corrupt_max.
+  // Counts, forgets the record durably, and quarantines its segment after corrupt_max (which brings
+  // kReclaimed for what else it held).
   void ReportCorrupt(const BlockKey& key, const DiskLocation& location);
   // Forgets the record at once; a tombstone makes it durable. token 0 = no event. Whoever drops a
   // page after kIo calls this too, or the page may come back after a restart.
@@ -133,8 +136,6 @@ class SegmentLog {
   SegmentLogStats stats() const;
 
  private:
-  struct Impl;
-  explicit SegmentLog(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

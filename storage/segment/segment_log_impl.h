@@ -1,0 +1,141 @@
+// The running log: a slab of operations on the device, and small machines that each move one thing
+// (sealing, preparing the next segment, tombstones, superblock, quarantine) when Advance finds that
+// it can move. One thread; no allocation after construction. Included by storage/segment/*.cc only.
+#ifndef CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_IMPL_H_
+#define CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_IMPL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cachesvc/base/clock.h"
+#include "storage/device/aligned_buffer.h"
+#include "storage/device/index_queue.h"
+#include "storage/segment/fixed_queue.h"
+#include "storage/segment/log_state.h"
+#include "storage/segment/segment_log.h"
+
+namespace crumb {
+
+inline constexpr uint32_t kFlushesMax = 16;
+inline constexpr uint32_t kOwnOpsMax = 8;  // mark, sync or footer, tombstones, superblock, retire
+inline constexpr uint32_t kForgivenPerWrites = 256;  // one device error per so many good writes
+
+struct SegmentLog::Impl {
+  enum class OpKind : uint8_t {
+    kAppend,
+    kRead,
+    kMark,
+    kSync,
+    kFooter,
+    kTombstones,
+    kSuperblock,
+    kRetire
+  };
+  struct Op {
+    OpKind kind = OpKind::kRead;
+    bool verify = false;
+    uint64_t token = 0;
+    IoRequest request;
+    BlockKey key;
+    DiskLocation location;  // only `segment` for the log's own operations
+  };
+  struct PendingErase {
+    Tombstone tombstone;
+    uint64_t token = 0;
+  };
+  struct Report {  // a reclaimed segment's pages, told bit by bit
+    uint32_t segment = 0, generation = 0, cursor = 0;
+    RecordList records;
+  };
+  struct ReadRequest {
+    const BlockKey& key;
+    const DiskLocation& location;
+    MutableBytes out;
+    uint64_t token;
+    bool verify;
+  };
+
+  Impl(std::unique_ptr<LogState> state_in, BlockDevice* device_in, const Clock* clock_in);
+  ~Impl();
+
+  // segment_log.cc: operations, events, progress, shutdown
+  void Issue(const Op& op);
+  void PassToDevice();
+  void DrainDevice();
+  void OnCompletion(const IoCompletion& completion);
+  void Advance();
+  void Emit(const LogEvent& event);
+  size_t TakeEvents(absl::Span<LogEvent> out);
+  bool idle() const;
+  bool WaitUntilIdle();
+  absl::Status Close();
+  SegmentLogStats Stats() const;
+  bool MayWrite() const;
+  void OnDeviceError();
+  void OnWriteError();
+  void OnWriteOk();
+
+  // log_append.cc: appending, sealing, preparing and reclaiming segments
+  BlockResult Append(MutableBytes slot, bool durable, uint64_t token);
+  void OnAppended(const Op& op, int error);
+  bool Fits(uint32_t blocks, uint32_t records, uint32_t tombstones) const;
+  BlockResult Reserve(uint32_t blocks, uint32_t records, uint32_t tombstones);
+  void OpenReady();
+  void StartSeal();
+  void AdvanceSeal();
+  void OnSealSynced(const Op& op, int error);
+  void OnFooter(const Op& op, int error);
+  void PrepareNext();
+  void OnMark(const Op& op, int error);
+  void ReclaimOldest();
+  void MaybeFree(uint32_t segment);
+  FooterBuilder* BuilderOf(uint32_t segment);
+
+  // log_read.cc: reading, verifying, quarantine
+  Record* FindLive(const BlockKey& key, const DiskLocation& location);
+  BlockResult Read(const ReadRequest& request);
+  void OnRead(const Op& op, int error);
+  void Corrupt(const BlockKey& key, const DiskLocation& location);
+  void AdvanceQuarantine();
+  void OnRetired(const Op& op, int error);
+
+  // log_forget.cc: tombstones, flush
+  BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token);
+  void Forget(uint32_t segment, Record* record, uint64_t token);
+  void AdvanceErases();
+  void EndErases(uint32_t count, BlockResult result);
+  void OnTombstones(const Op& op, int error);
+  BlockResult Flush(uint64_t token);
+  void DropSegment(uint32_t segment);
+  void AdvanceSuperblock();
+  void WriteSuperblockCopy();
+  void OnSuperblock(int error);
+
+  std::unique_ptr<LogState> state;
+  BlockDevice* device;
+  const Clock* clock;
+  std::vector<Op> ops;
+  IndexQueue free_ops, pending_ops;  // pending: not yet taken by the device
+  FixedQueue<LogEvent> events;
+  FixedQueue<PendingErase> erases;
+  FixedQueue<uint64_t> flushes;  // tokens
+  IndexQueue quarantine;         // segments to retire
+  AlignedBuffer mark_block, retire_block, tombstone_block, superblock_block;
+  Report report;
+
+  uint32_t reads = 0, appends = 0, erases_out = 0, flushes_out = 0;  // until their event is taken
+  uint32_t sealing = kNoSegment, preparing = kNoSegment, retiring = kNoSegment;
+  uint32_t preparing_generation = 0;
+  bool want_next = false;  // somebody waits for a segment to open
+  bool closed = false;
+  uint32_t tombstones_in_flight = 0;
+  uint32_t flushes_in_flight = 0;  // covered by the superblock being written
+  uint32_t superblock_copy = 0;
+  uint32_t errors = 0;
+  uint64_t good_writes = 0, off_until_us = 0;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_IMPL_H_
