@@ -1,16 +1,11 @@
 // Control over the generated stubs. Errors are made readable here: server, verb, remedy.
 #include "client/src/control.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/wire.h"
-#include "client/src/address.h"
 #include "client/src/status_map.h"
 
 namespace crumb::client {
@@ -18,10 +13,6 @@ namespace {
 
 constexpr uint32_t kProbeMs = 500;
 constexpr size_t kHelloBlobBytesMax = 64 * 1024;
-
-void SetDeadline(grpc::ClientContext* context, uint32_t ms) {
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(ms));
-}
 
 }  // namespace
 
@@ -37,117 +28,89 @@ Control::~Control() {
   if (probe_ != nullptr) probe_->context.TryCancel();
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
-  grpc::ChannelArguments args;
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  return grpc::CreateCustomChannel(GrpcTarget(server), grpc::InsecureChannelCredentials(), args);
-}
-
-Control::Control(const ControlOptions& options, std::shared_ptr<grpc::Channel> channel)
-    : options_(options), channel_(std::move(channel)), stub_(v1::Cache::NewStub(channel_)) {}
+Control::Control(const ControlOptions& options, Channel channel)
+    : options_(options), channel_(std::move(channel)), stub_(v1::Cache::NewStub(channel_.grpc())) {}
 
 absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& options) {
-  std::unique_ptr<Control> control(new Control(options, MakeChannel(options.server)));
+  CRUMB_ASSIGN(Channel channel, Channel::Open(options.channel));
+  std::unique_ptr<Control> control(new Control(options, std::move(channel)));
   grpc::ClientContext context;
-  SetDeadline(&context, options.connect_ms);
+  control->channel_.Prepare(&context, options.connect_ms);
   v1::HelloRequest request;
   request.set_client(options.client_name.empty() ? "libcrumb" : options.client_name);
   request.set_wire_version(kWireVersion);
   const grpc::Status status = control->stub_->Hello(&context, request, &control->hello_);
-  if (!status.ok()) return control->Explain(status, "Hello");
+  if (!status.ok()) return control->channel_.Explain(status, "Hello");
   if (control->hello_.wire_version() != kWireVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options.server, " speaks wire version ", control->hello_.wire_version(),
-                     ", this client ", kWireVersion, "; install matching versions"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        options.channel.server, " speaks wire version ", control->hello_.wire_version(),
+        ", this client ", kWireVersion, "; install matching versions"));
   }
   if (control->session() == 0) {
-    return absl::DataLossError(absl::StrCat(options.server, " opened no session"));
+    return absl::DataLossError(absl::StrCat(options.channel.server, " opened no session"));
   }
   return control;
 }
 
-absl::Status Control::Explain(const grpc::Status& status, absl::string_view verb) const {
-  if (SessionIsLost(status)) {
-    return absl::UnavailableError(absl::StrCat(options_.server, ": ", verb,
-                                               ": the daemon does not "
-                                               "know this session any more; Reconnect"));
-  }
-  absl::Status plain = FromGrpc(status);
-  if (plain.code() == absl::StatusCode::kUnavailable) {
-    return absl::UnavailableError(absl::StrCat("no crumbd answers at ", options_.server, " (",
-                                               plain.message(),
-                                               "); is it running, and is the address right?"));
-  }
-  if (plain.code() == absl::StatusCode::kDeadlineExceeded) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(options_.server, ": ", verb, " was not answered before its deadline"));
-  }
-  return absl::Status(plain.code(), absl::StrCat(verb, ": ", plain.message()));
-}
-
 absl::StatusOr<v1::LayoutInfo> Control::RegisterLayout(v1::RegisterLayoutRequest request) {
   grpc::ClientContext context;
-  SetDeadline(&context, options_.deadline_ms);
+  channel_.Prepare(&context, options_.deadline_ms);
   request.set_session(session());
   v1::RegisterLayoutReply reply;
   const grpc::Status status = stub_->RegisterLayout(&context, request, &reply);
-  if (!status.ok()) return Explain(status, "RegisterLayout");
+  if (!status.ok()) return channel_.Explain(status, "RegisterLayout");
   return std::move(*reply.mutable_layout());
 }
 
 absl::StatusOr<std::vector<v1::LayoutInfo>> Control::ListLayouts() {
   grpc::ClientContext context;
-  SetDeadline(&context, options_.deadline_ms);
+  channel_.Prepare(&context, options_.deadline_ms);
   v1::ListLayoutsRequest request;
   request.set_session(session());
   v1::ListLayoutsReply reply;
   const grpc::Status status = stub_->ListLayouts(&context, request, &reply);
-  if (!status.ok()) return Explain(status, "ListLayouts");
+  if (!status.ok()) return channel_.Explain(status, "ListLayouts");
   return std::vector<v1::LayoutInfo>(reply.layouts().begin(), reply.layouts().end());
 }
 
 absl::Status Control::RegisterRegions(v1::RegisterRegionsRequest request) {
   grpc::ClientContext context;
-  SetDeadline(&context, options_.deadline_ms);
+  channel_.Prepare(&context, options_.deadline_ms);
   request.set_session(session());
   v1::RegisterRegionsReply reply;
   const grpc::Status status = stub_->RegisterRegions(&context, request, &reply);
-  return status.ok() ? absl::OkStatus() : Explain(status, "RegisterRegions");
+  return channel_.Explain(status, "RegisterRegions");
 }
 
 absl::StatusOr<std::string> Control::ExchangeHello(const std::string& blob) {
   grpc::ClientContext context;
-  SetDeadline(&context, options_.connect_ms);
+  channel_.Prepare(&context, options_.connect_ms);
   v1::ConnectRequest request;
   request.set_session(session());
   request.set_hello(blob);
   v1::ConnectReply reply;
   const grpc::Status status = stub_->Connect(&context, request, &reply);
-  if (!status.ok()) return Explain(status, "Connect");
+  if (!status.ok()) return channel_.Explain(status, "Connect");
   if (reply.hello().empty() || reply.hello().size() > kHelloBlobBytesMax) {
-    return absl::DataLossError(
-        absl::StrCat(options_.server, ": Connect: an address of ", reply.hello().size(), " bytes"));
+    return absl::DataLossError(absl::StrCat(channel_.server(), ": Connect: an address of ",
+                                            reply.hello().size(), " bytes"));
   }
   return std::move(*reply.mutable_hello());
 }
 
 absl::StatusOr<v1::PinReply> Control::Pin(v1::PinRequest request) {
   grpc::ClientContext context;
-  SetDeadline(&context, options_.deadline_ms);
+  channel_.Prepare(&context, options_.deadline_ms);
   request.set_session(session());
   v1::PinReply reply;
   const grpc::Status status = stub_->Pin(&context, request, &reply);
-  if (!status.ok()) return Explain(status, "Pin");
+  if (!status.ok()) return channel_.Explain(status, "Pin");
   return reply;
 }
 
 void Control::Goodbye(uint32_t deadline_ms) {
   grpc::ClientContext context;
-  SetDeadline(&context, deadline_ms);
+  channel_.Prepare(&context, deadline_ms);
   v1::GoodbyeRequest request;
   request.set_session(session());
   v1::GoodbyeReply reply;
@@ -159,7 +122,7 @@ void Control::AskLife() {
   if (life() == Life::kAsking) return;
   auto probe = std::make_shared<Probe>();
   probe_ = probe;
-  SetDeadline(&probe->context, kProbeMs);
+  channel_.Prepare(&probe->context, kProbeMs);
   // WHY: a pin of nothing is the smallest verb that names the session. Whatever it answers, a
   // refusal too, comes from a daemon that lives.
   probe->request.set_session(session());

@@ -8,21 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "cachesvc/base/status.h"
+#include "client/src/channel.h"
 #include "crumb/v1/cache.grpc.pb.h"
 
 namespace crumb::client {
 
 struct ControlOptions {
-  std::string server;  // from ResolveServer
+  ChannelOptions channel;
   std::string client_name;
   uint32_t connect_ms = 2000;
   uint32_t deadline_ms = 5000;
 };
-
-// A channel of its own: a connection that is not shared, no proxy, no inherited back-off.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server);
 
 class Control {
  public:
@@ -33,6 +30,7 @@ class Control {
   const v1::HelloReply& hello() const { return hello_; }
   uint64_t session() const { return hello_.session(); }
   v1::Cache::Stub* stub() { return stub_.get(); }
+  const Channel& channel() const { return channel_; }
 
   absl::StatusOr<v1::LayoutInfo> RegisterLayout(v1::RegisterLayoutRequest request);
   absl::StatusOr<std::vector<v1::LayoutInfo>> ListLayouts();
@@ -50,12 +48,11 @@ class Control {
   Life life() const;
 
  private:
-  Control(const ControlOptions& options, std::shared_ptr<grpc::Channel> channel);
-  absl::Status Explain(const grpc::Status& status, absl::string_view verb) const;
+  Control(const ControlOptions& options, Channel channel);
   struct Probe;
 
   ControlOptions options_;
-  std::shared_ptr<grpc::Channel> channel_;
+  Channel channel_;
   std::unique_ptr<v1::Cache::Stub> stub_;
   v1::HelloReply hello_;
   std::shared_ptr<Probe> probe_;  // shared with its callback

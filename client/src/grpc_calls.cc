@@ -46,6 +46,7 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
       : queue_(env.queue), request_(std::move(request)), block_(block) {
     const WireBlock& wire = request_->blocks[block_];
     context_.set_deadline(env.deadline);
+    env.channel->Authorize(&context_);
     message_.set_session(env.session);
     message_.set_layout_handle(request_->layout_handle);
     FillName(wire.digest, wire.part, message_.mutable_block());
@@ -160,6 +161,7 @@ class PutCall final : public grpc::ClientWriteReactor<v1::PutChunk> {
   PutCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request, uint32_t block)
       : queue_(env.queue), request_(std::move(request)), block_(block) {
     context_.set_deadline(env.deadline);
+    env.channel->Authorize(&context_);
     const ValuePlace place{.part = request_->blocks[block_].part,
                            .slots = request_->SlotsOf(block_),
                            .bytes = request_->raw_bytes[block_],
@@ -249,6 +251,7 @@ struct KeysCall {
   KeysCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> for_request)
       : queue(env.queue), request(std::move(for_request)) {
     context.set_deadline(env.deadline);
+    env.channel->Authorize(&context);
     message.set_session(env.session);
     message.set_layout_handle(request->layout_handle);
     for (const WireBlock& block : request->blocks) {

@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "client/src/channel.h"
 #include "client/src/data_plane.h"
 #include "crumb/v1/cache.grpc.pb.h"
 
@@ -53,6 +54,7 @@ class CallQueue {
 
 struct CallEnv {
   v1::Cache::Stub* stub = nullptr;
+  const Channel* channel = nullptr;
   std::shared_ptr<CallQueue> queue;
   uint64_t session = 0;
   std::chrono::system_clock::time_point deadline;  // absolute, grace included

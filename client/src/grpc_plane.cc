@@ -80,6 +80,7 @@ class GrpcPlane final : public Plane {
       QueuedCall call = std::move(waiting_.front());
       waiting_.pop_front();
       const CallEnv env{.stub = control_->stub(),
+                        .channel = &control_->channel(),
                         .queue = queue_,
                         .session = control_->session(),
                         .deadline = call.deadline};

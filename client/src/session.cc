@@ -55,7 +55,11 @@ absl::Status Session::Open() {
 }
 
 absl::Status Session::OpenOnce() {
-  CRUMB_ASSIGN(control_, Control::Open({.server = server_,
+  CRUMB_ASSIGN(control_, Control::Open({.channel = {.server = server_,
+                                                    .token_file = options_.token_file,
+                                                    .tls_ca = options_.tls_ca,
+                                                    .tls_cert = options_.tls_cert,
+                                                    .tls_key = options_.tls_key},
                                         .client_name = options_.client_name,
                                         .connect_ms = options_.connect_ms,
                                         .deadline_ms = options_.deadline_ms}));

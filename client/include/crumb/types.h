@@ -60,6 +60,8 @@ struct Options {
   std::string client_name;                  // for the daemon's status page
   std::string ucx_tls;                      // empty = UCX's choice
   std::string ucx_net_devices;              // empty = loopback
+  std::string token_file;                   // empty = no token
+  std::string tls_ca, tls_cert, tls_key;    // PEM files; all empty = no TLS
 };
 
 struct LayerGroup {
