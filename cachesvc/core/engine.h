@@ -53,6 +53,8 @@ struct LayoutBinding {
   std::string tenant;
   Effort effort = Effort::kNormal;
   bool keep_non_finite_raw = false;  // else a page with NaN or Inf is refused
+  // At least this precision for pages that do not say where they start (keys before RoPE excepted).
+  Precision unknown_position_precision = Precision::kInt4;
   // [part][i]: the ladder of encoders, wanted precision first, raw last.
   std::vector<std::vector<std::shared_ptr<const PageCodec>>> ladder;
   // [part]: every codec that pages of this identity may have been stored with.
@@ -97,7 +99,7 @@ class Engine final : public Poller {
   // REQUIRES: the device queue is idle (Drain), or its jobs will never run again.
   ~Engine() override;
 
-  // Called by recovery for every live record, before the first Poll.
+  // For SegmentLog::Open, before the first Poll.
   SegmentLog::RecoverySink* recovery_sink();
   // Before the first Poll. Without a log there is no NVMe tier.
   void SetLog(SegmentLog* log);
@@ -116,8 +118,7 @@ class Engine final : public Poller {
   // unless transfers are in flight (FAILED_PRECONDITION).
   absl::Status RegisterRegions(SessionId session, uint32_t region_set, uint32_t layout_handle,
                                RegionSetSpec spec);
-  // Frees everything of the session: pins, waiters, requests, peers. Lent memory is no longer
-  // touched once no peer of it is left in its transport.
+  // Frees everything of the session: pins, waiters, requests, peers (closed in their transport).
   void CloseSession(SessionId session);
   // Peers of the session that are still there; 0 for a session that nobody can use any more.
   size_t PeersOf(SessionId session) const;

@@ -3,6 +3,7 @@
 #include "gpu/pool/page_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <span>
 #include <utility>
@@ -70,13 +71,21 @@ struct PagePool::Impl {
   Arena meta_memory, state_memory;  // WHY mappings: zero without touching, so idle RSS stays small
   std::span<SlotMeta> meta;
   std::span<SlotState> state;
-  std::unique_ptr<StagingArea> staging;
+  std::array<std::unique_ptr<StagingArea>, 2> staging;   // by Direction, equal halves
   absl::flat_hash_map<uint32_t, uint32_t> open_extents;  // class -> first extent with a free slot
   Window window;
   uint64_t used_units = 0, used_slots = 0, pinned_slots = 0;
   uint32_t free_slabs = 0;
 
   Geometry GeometryOf(uint32_t class_units) const;
+  struct Staged {
+    StagingArea* area;
+    uint32_t unit;
+  };
+  Staged StagedAt(uint32_t unit) const {
+    const uint32_t half = staging[0]->units(), at = unit - main_units;
+    return at < half ? Staged{staging[0].get(), at} : Staged{staging[1].get(), at - half};
+  }
   uint32_t HeadOf(uint32_t unit) const { return slabs[unit / units_per_slab].head; }
   uint32_t FindFreeRun(uint32_t count, uint32_t class_units) const;
   bool MakeExtent(uint32_t class_units);
@@ -171,7 +180,8 @@ void PagePool::Impl::Unlist(uint32_t head) {
 
 void PagePool::Impl::FreeSlot(uint32_t unit) {
   if (unit >= main_units) {
-    staging->Free(unit - main_units);
+    const Staged staged = StagedAt(unit);
+    staged.area->Free(staged.unit);
     state[unit] = SlotState::kNotASlot;
     return;
   }
@@ -253,7 +263,7 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(const PagePoolOptions
   uint64_t slab = options.slab_bytes;
   if (slab == 0)
     slab = std::clamp(std::bit_floor(options.bytes / 64), kSlabBytesMin, kSlabBytesMax);
-  staging = staging / kUnit * kUnit;
+  staging = staging / (2 * kUnit) * (2 * kUnit);
   if (slab < kUnit || slab % kUnit != 0 || slab > options.bytes || staging > options.bytes - slab) {
     return absl::InvalidArgumentError(absl::StrCat("slab_bytes ", slab, " and staging_bytes ",
                                                    staging, " do not fit a pool of ", options.bytes,
@@ -275,7 +285,9 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(const PagePoolOptions
   impl.slabs.resize(main_bytes / slab);
   impl.free_slabs = static_cast<uint32_t>(impl.slabs.size());
   impl.open_extents.reserve(2 * impl.slabs.size());
-  impl.staging = std::make_unique<StagingArea>(static_cast<uint32_t>(staging / kUnit));
+  for (auto& half : impl.staging) {
+    half = std::make_unique<StagingArea>(static_cast<uint32_t>(staging / kUnit / 2));
+  }
   return pool;
 }
 
@@ -301,12 +313,14 @@ SlotId PagePool::Allocate(uint64_t bytes) {
   return SlotId{unit};
 }
 
-SlotId PagePool::AllocateStaging(uint64_t bytes) {
+SlotId PagePool::AllocateStaging(uint64_t bytes, Direction direction) {
   Impl& impl = *impl_;
   if (!CanEverStage(bytes)) return {};
-  const uint32_t first = impl.staging->Allocate(static_cast<uint32_t>(ClassBytes(bytes) / kUnit));
+  const auto half = static_cast<uint32_t>(direction);
+  const auto units = static_cast<uint32_t>(ClassBytes(bytes) / kUnit);
+  const uint32_t first = impl.staging[half]->Allocate(units);
   if (first == StagingArea::kNone) return {};
-  const uint32_t unit = impl.main_units + first;
+  const uint32_t unit = impl.main_units + half * impl.staging[0]->units() + first;
   impl.state[unit] = SlotState::kOwned;
   impl.meta[unit].pins = 0;
   return SlotId{unit};
@@ -346,9 +360,13 @@ uint32_t PagePool::pins(SlotId slot) const { return impl_->meta[slot.value].pins
 MutableBytes PagePool::memory(SlotId slot) const {
   const Impl& impl = *impl_;
   CRUMB_CHECK(slot.value < impl.state.size() && impl.state[slot.value] >= SlotState::kOwned);
-  const uint32_t units = slot.value < impl.main_units
-                             ? impl.slabs[impl.HeadOf(slot.value)].class_units
-                             : impl.staging->units_of(slot.value - impl.main_units);
+  uint32_t units = 0;
+  if (slot.value < impl.main_units) {
+    units = impl.slabs[impl.HeadOf(slot.value)].class_units;
+  } else {
+    const Impl::Staged staged = impl.StagedAt(slot.value);
+    units = staged.area->units_of(staged.unit);
+  }
   return impl.arena.bytes().subspan(slot.value * kUnit, units * kUnit);
 }
 
@@ -363,7 +381,7 @@ bool PagePool::CanEverFit(uint64_t bytes) const {
 }
 
 bool PagePool::CanEverStage(uint64_t bytes) const {
-  return bytes <= static_cast<uint64_t>(impl_->staging->units()) * kUnit;
+  return bytes <= static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }
 
 bool PagePool::BeginClear(uint64_t bytes, SlotId hint) {
@@ -411,10 +429,10 @@ uint64_t PagePool::pinned_slots() const { return impl_->pinned_slots; }
 uint64_t PagePool::used_slots() const { return impl_->used_slots; }
 uint64_t PagePool::free_slabs() const { return impl_->free_slabs; }
 uint64_t PagePool::staging_capacity_bytes() const {
-  return static_cast<uint64_t>(impl_->staging->units()) * kUnit;
+  return 2 * static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }
 uint64_t PagePool::staging_used_bytes() const {
-  return static_cast<uint64_t>(impl_->staging->used()) * kUnit;
+  return (static_cast<uint64_t>(impl_->staging[0]->used()) + impl_->staging[1]->used()) * kUnit;
 }
 
 }  // namespace crumb

@@ -2,7 +2,8 @@
 //   main     slots of stored pages. Slabs hold slots of one size class each and change class only
 //            when empty; a class whose size fits a slab badly takes a run of slabs.
 //   staging  short-lived buffers of operations in flight (raw pages, reads from NVMe), first fit,
-//            so that a pool full of stored or pinned pages can never stop a transfer.
+//            so that a pool full of stored or pinned pages can never stop a transfer; one half for
+//            what comes in, one for what goes out, so that neither can starve the other.
 // One thread (the shard). No allocation after Create.
 // INVARIANT: every slot is free or owned by exactly one index entry or operation; a slot is reused
 // only when its owner released it and its pin count is zero.
@@ -30,6 +31,8 @@ struct PagePoolOptions {
   bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise
 };
 
+enum class Direction : uint8_t { kIn = 0, kOut = 1 };
+
 inline constexpr uint64_t kPoolBytesMin = 1ull << 20;
 inline constexpr uint64_t kPoolBytesMax = 8ull << 40;
 
@@ -42,8 +45,8 @@ class PagePool {
   // A slot of at least `bytes` (rounded up to kPageAlignment), owned by the caller, unpinned.
   // Invalid when no free slot of that class and no empty slab is left: evict and retry.
   SlotId Allocate(uint64_t bytes);
-  // The same from the staging area; released like any slot. Invalid when it is full.
-  SlotId AllocateStaging(uint64_t bytes);
+  // The same from one half of the staging area; released like any slot. Invalid when it is full.
+  SlotId AllocateStaging(uint64_t bytes, Direction direction);
   // Ends ownership; the memory is reused once the last pin is gone.
   void Release(SlotId slot);
   void Pin(SlotId slot);
@@ -72,7 +75,7 @@ class PagePool {
   uint64_t pinned_slots() const;    // main slots with at least one pin
   uint64_t used_slots() const;      // main
   uint64_t free_slabs() const;
-  uint64_t staging_capacity_bytes() const;
+  uint64_t staging_capacity_bytes() const;  // both halves
   uint64_t staging_used_bytes() const;
 
  private:

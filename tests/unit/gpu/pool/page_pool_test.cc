@@ -150,14 +150,19 @@ TEST(PagePoolTest, ARunWithAPinIsNeverCleared) {
   EXPECT_FALSE(pool->BeginClear(64 * kKiB, small[0]));
 }
 
-TEST(PagePoolTest, StagingIsApartFromStoredPages) {
-  const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
+TEST(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
+  const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 128 * kKiB);
   while (pool->Allocate(64 * kKiB).valid()) {
   }
-  const SlotId slot = pool->AllocateStaging(60 * kKiB);
+  const SlotId slot = pool->AllocateStaging(60 * kKiB, Direction::kIn);
   ASSERT_TRUE(slot.valid());
   EXPECT_EQ(pool->memory(slot).size(), 60 * kKiB);
-  EXPECT_FALSE(pool->AllocateStaging(8 * kKiB).valid());
+  EXPECT_FALSE(pool->AllocateStaging(8 * kKiB, Direction::kIn).valid());
+  const SlotId out = pool->AllocateStaging(64 * kKiB, Direction::kOut);
+  ASSERT_TRUE(out.valid());
+  EXPECT_GE(pool->memory(out).data(), pool->memory(slot).data() + 64 * kKiB);
+  EXPECT_LE(pool->memory(out).data() + 64 * kKiB, pool->arena().data() + pool->arena().size());
+  pool->Release(out);
   EXPECT_FALSE(pool->CanEverStage(64 * kKiB + 1));
   pool->Pin(slot);
   pool->Release(slot);

@@ -1,0 +1,201 @@
+// Running, waiting and ending of blocks: the same for every path.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+constexpr int kStepsPerRun = 32;  // more than any path has; a ladder of four rungs included
+constexpr uint32_t kReadyPerTurn = 1024;
+}  // namespace
+
+void EngineImpl::Run(Block& block) {
+  for (int i = 0; i < kStepsPerRun; ++i) {
+    if (!RunStep(block)) return;
+  }
+  Wait(ready, block);
+}
+
+bool EngineImpl::RunStep(Block& block) {
+  switch (block.step) {
+    case Step::kPutStart:
+      return PutStart(block);
+    case Step::kPutStage:
+      return PutStage(block);
+    case Step::kPutSlot:
+      return PutSlot(block);
+    case Step::kPutPull:
+      return PutPull(block);
+    case Step::kPutEncode:
+      return PutEncode(block);
+    case Step::kPutPublish:
+      return PutPublish(block);
+    case Step::kPutReplace:
+      return PutReplace(block);
+    case Step::kPutDurable:
+      return PutDurable(block);
+    case Step::kGetStart:
+      return GetStart(block);
+    case Step::kGetLoad:
+      return GetLoad(block);
+    case Step::kGetLoadApart:
+      return GetLoadApart(block);
+    case Step::kGetStage:
+      return GetStage(block);
+    case Step::kGetWork:
+      return GetWork(block);
+    case Step::kGetPush:
+      return GetPush(block);
+    case Step::kEraseStart:
+      return EraseStart(block);
+    case Step::kEraseDisk:
+      return EraseDisk(block);
+  }
+  return false;
+}
+
+void EngineImpl::Wait(List<Block>& list, Block& block) { list.PushBack(blocks, block.id); }
+
+void EngineImpl::WakeAll(List<Block>& list) {
+  while (!list.empty()) ready.PushBack(blocks, list.PopFront(blocks));
+}
+
+// Runs waiting blocks in order until one of them has to wait here again.
+int EngineImpl::RetryList(List<Block>& list) {
+  uint32_t budget = std::min(list.size(), kReadyPerTurn);
+  int moved = 0;
+  while (budget-- > 0 && !list.empty()) {
+    Block& block = blocks[list.PopFront(blocks)];
+    const uint32_t generation = block.generation;
+    retrying = &list;
+    Run(block);
+    retrying = nullptr;
+    if (&list != &ready && block.used && block.generation == generation && block.list == &list) {
+      list.Remove(blocks, block.id);
+      list.PushFront(blocks, block.id);
+      break;
+    }
+    ++moved;
+  }
+  return moved;
+}
+
+void EngineImpl::EndPhase(Block& block, Phase phase) {
+  const uint64_t time_us = now();
+  counts.phases[static_cast<size_t>(phase)].Add(time_us - block.phase_us);
+  block.phase_us = time_us;
+}
+
+// Answers for the block. What is pending goes on and cleans up when it ends.
+void EngineImpl::Finish(Block& block, BlockResult result) {
+  if (block.list != nullptr) block.list->Remove(blocks, block.id);
+  if (block.request != kNoId) {
+    const uint32_t request_id = std::exchange(block.request, kNoId);
+    Request& request = requests[request_id];
+    ++counts.blocks[static_cast<size_t>(request.op)][static_cast<size_t>(result)];
+    WireBlockReply reply = block.reply;
+    const bool success = result == BlockResult::kOk || result == BlockResult::kExists ||
+                         result == BlockResult::kNotDurable;
+    if (!success) {
+      reply = {};
+      if (result == BlockResult::kNonFinite) reply.checksum = block.reply.checksum;
+    }
+    reply.result = result;
+    request.deepest = std::max(request.deepest, reply.tier);
+    request.replies[block.index] = reply;
+    request.blocks[block.index] = kNoId;
+    if (--request.blocks_left == 0) CompleteRequest(request_id);
+  }
+  if (block.pending == Pending::kNone) Cleanup(block);
+}
+
+void EngineImpl::Cleanup(Block& block) {
+  CRUMB_CHECK(block.list == nullptr && block.pending == Pending::kNone);
+  ReleaseStaging(block);
+  ReleasePage(block);
+  if (block.segments.capacity() > 0) {
+    if (spare_segments.size() < options.limits.transfers_max) {
+      spare_segments.push_back(std::move(block.segments));
+    }
+    block.segments = {};
+  }
+  if (block.leading) {
+    leaders.erase(block.key);
+    WakeAll(block.followers);
+  }
+  block.binding.reset();
+  blocks.Give(block.id);
+}
+
+void EngineImpl::ReleaseStaging(Block& block) {
+  for (SlotId* slot : {&block.staging, &block.staging2}) {
+    if (slot->valid()) pool().Release(*slot);
+    *slot = {};
+  }
+}
+
+void EngineImpl::ReleasePage(Block& block) {
+  if (block.page_owned) {
+    pool().Release(block.page);
+    --transient_slots;
+  } else if (block.page_pinned) {
+    pool().Unpin(block.page);
+    --transient_slots;
+    if (index.Alive(block.entry, block.entry_generation)) Rehold(block.entry);
+  }
+  block.page_owned = block.page_pinned = false;
+  block.page = {};
+}
+
+void EngineImpl::Expire(Block& block, BlockResult result) {
+  if (block.type == WireType::kPut && requests[block.request].peer == kNoId) {
+    ++counts.abandoned_puts;
+  }
+  if (block.pending == Pending::kTransfer) {
+    block.doom = result;  // the worker's memory is in use until the transfer ended
+    return;
+  }
+  if (block.step == Step::kPutDurable) result = BlockResult::kNotDurable;
+  Finish(block, result);
+}
+
+// Makes the block the only put or delete of its key, or queues it behind the one there is.
+bool EngineImpl::Lead(Block& block) {
+  if (block.leading) return true;
+  const auto [it, fresh] = leaders.try_emplace(block.key, block.id);
+  if (!fresh) {
+    Wait(blocks[it->second].followers, block);
+    return false;
+  }
+  block.leading = true;
+  return true;
+}
+
+// Hands block.job over; false: the queue is full and the block waits for room.
+bool EngineImpl::SubmitJob(Block& block) {
+  block.job.scratch = &scratch;
+  const DeviceJob job{.run = RunPageJob,
+                      .arg = &block.job,
+                      .token = MakeToken(TokenKind::kBlock, block.id, block.generation)};
+  if (!options.queue->Submit(job)) {
+    Wait(queue_wait, block);
+    return false;
+  }
+  block.pending = Pending::kJob;
+  return true;
+}
+
+void EngineImpl::OnJobDone(uint64_t token) {
+  const uint32_t id = IdOf(token);
+  if (KindOf(token) == TokenKind::kRead) {
+    CRUMB_CHECK(reads.Alive(id, reads[id].generation) && TokenIs(token, reads[id].generation));
+    return EndRead(id, reads[id].job.result);
+  }
+  Block& block = blocks[id];
+  CRUMB_CHECK(block.used && TokenIs(token, block.generation) && block.pending == Pending::kJob);
+  block.pending = Pending::kNone;
+  if (block.request == kNoId) return Cleanup(block);
+  block.job.took_us = now() - block.phase_us;
+  EndPhase(block, Phase::kCodec);
+  block.type == WireType::kPut ? OnPutJob(block) : OnGetJob(block);
+}
+
+}  // namespace crumb::core

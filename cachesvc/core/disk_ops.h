@@ -1,0 +1,61 @@
+// What is in flight between the engine and the log, shared by the blocks that wait for it; and the
+// tokens under which work comes back. Plain data; the paths are in disk.cc. One thread (the
+// shard), except that DiskRead::job is a worker's between Submit and the return of its token.
+#ifndef CRUMB_CACHESVC_CORE_DISK_OPS_H_
+#define CRUMB_CACHESVC_CORE_DISK_OPS_H_
+
+#include <cstdint>
+
+#include "cachesvc/core/index.h"
+#include "cachesvc/core/ops.h"
+#include "cachesvc/core/page_job.h"
+#include "cachesvc/core/slab.h"
+
+namespace crumb::core {
+
+// A write of a page to the log. The slot is pinned until it ends.
+struct DiskAppend {
+  bool used = false;
+  uint32_t generation = 0;
+  BlockKey key;
+  EntryId entry = kNoId;  // kNoId: of a put that is not published yet (`block`)
+  uint32_t entry_generation = 0;
+  uint32_t block = kNoId;
+  SlotId slot;
+  bool durable = false;
+  bool evict = false;
+  uint32_t flush = kNoId;  // counted by this flush once the entry is gone
+  uint64_t started_us = 0;
+  List<Block> waiters;
+};
+
+// A read of a page from the log into a slot that becomes the entry's when it verified.
+struct DiskRead {
+  bool used = false;
+  uint32_t generation = 0;
+  BlockKey key;
+  EntryId entry = kNoId;
+  uint32_t entry_generation = 0;
+  uint32_t block = kNoId;  // read apart, for this block alone
+  DiskLocation location;
+  SlotId slot;
+  bool verifying = false;
+  uint64_t started_us = 0;
+  PageJob job;
+  List<Block> waiters;
+};
+
+// Tokens of the queue, the log and the transports: what, which, and which life of it.
+enum class TokenKind : uint8_t { kBlock = 1, kRead = 2, kAppend = 3, kFlush = 4, kFlushErase = 5 };
+constexpr uint64_t MakeToken(TokenKind kind, uint32_t id, uint32_t generation) {
+  return static_cast<uint64_t>(kind) << 56 | uint64_t{generation & 0xffffff} << 32 | id;
+}
+constexpr TokenKind KindOf(uint64_t token) { return static_cast<TokenKind>(token >> 56); }
+constexpr uint32_t IdOf(uint64_t token) { return static_cast<uint32_t>(token); }
+constexpr bool TokenIs(uint64_t token, uint32_t generation) {
+  return (token >> 32 & 0xffffff) == (generation & 0xffffff);
+}
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_DISK_OPS_H_

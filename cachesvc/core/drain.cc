@@ -1,0 +1,35 @@
+// drain: new requests are refused; what is in flight ends; pages that only live in memory are
+// offered to NVMe; then, or at the deadline, `done` runs. The engine stays drained.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+
+void EngineImpl::StartDrain(uint64_t deadline_us, std::function<void()> done) {
+  draining = true;
+  drain = {.active = true, .deadline_us = deadline_us, .cursor = 0, .done = std::move(done)};
+}
+
+int EngineImpl::RunDrain() {
+  if (!drain.active) return 0;
+  bool ended = now() >= drain.deadline_us;
+  if (!ended && blocks.taken() == 0 && requests.taken() == 0) {
+    while (log != nullptr && drain.cursor < index.scan_end()) {
+      const Entry& entry = index.at(drain.cursor);
+      const bool only_here = entry.live && entry.in_memory() && !entry.on_disk();
+      if (only_here && entry.append == kNoId) {
+        const BlockResult result = StartAppend(drain.cursor, false, false);
+        if (result == BlockResult::kBusy) return 0;
+      }
+      ++drain.cursor;
+    }
+    ended = appends.taken() == 0 && forgets.empty();
+  }
+  if (!ended) return 0;
+  drain.active = false;
+  const std::function<void()> done = std::move(drain.done);
+  drain.done = nullptr;
+  if (done) done();
+  return 1;
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,150 @@
+// The engine's paths over its state, one file per path, named in front of its methods; engine.cc
+// has the verbs.
+// INVARIANT: a block is in exactly one of: a waiting list, pending work, running, free.
+// INVARIANT: an entry's location holds the same image as its slot.
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
+
+#include "cachesvc/core/engine_state.h"
+
+namespace crumb::core {
+
+class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
+ public:
+  using EngineState::EngineState;
+
+  void OnRecord(const RecoveredRecord& record) override;
+  int Poll();
+  int RunReady();
+
+  // messages.cc
+  void OnNetEvent(uint32_t transport, const NetEvent& event);
+  void OnMessage(uint32_t transport, PeerId id, Bytes message);
+  void StartRequest(uint32_t peer, const WireRequest& message);
+  BlockResult CheckRequest(uint32_t peer, const WireRequest& message) const;
+  uint32_t MakeRequest(uint32_t peer, const WireHeader& header);
+  void MakeBlock(uint32_t request, const WireRequest& message, uint32_t at);
+  void Refuse(uint32_t peer, const WireHeader& header, BlockResult result);
+  bool TrySend(const Request& request);
+  void RetryUnsent();
+  void CompleteRequest(uint32_t request);
+  void FreeRequest(uint32_t request);
+  void CancelRequest(uint32_t request, BlockResult result);
+  void DropPeer(uint32_t peer);
+  uint32_t FindPeer(uint32_t transport, PeerId id) const;
+  Session* FindSession(SessionId id) const;
+  std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
+
+  // blocks.cc
+  void Run(Block& block);
+  bool RunStep(Block& block);
+  void Wait(List<Block>& list, Block& block);
+  void WakeAll(List<Block>& list);
+  int RetryList(List<Block>& list);
+  void Finish(Block& block, BlockResult result);
+  void Cleanup(Block& block);
+  void Expire(Block& block, BlockResult result);
+  bool SubmitJob(Block& block);
+  void OnJobDone(uint64_t token);
+  void ReleasePage(Block& block);
+  void ReleaseStaging(Block& block);
+  bool Lead(Block& block);
+  void EndPhase(Block& block, Phase phase);
+
+  // put.cc; steps return true when the block goes on at once
+  bool PutStart(Block& block);
+  bool PutStage(Block& block);
+  bool PutSlot(Block& block);
+  bool PutPull(Block& block);
+  bool PutEncode(Block& block);
+  bool PutPublish(Block& block);
+  bool PutReplace(Block& block);
+  bool PutDurable(Block& block);
+  void OnPutJob(Block& block);
+  BlockResult CheckParent(Block& block, const Session& session);
+  BlockResult ExpectPage(Block& block);
+  bool PutExists(Block& block);
+  bool Publish(Block& block, const DiskLocation& location, bool durable);
+  bool ClimbLadder(Block& block, uint32_t rung);
+
+  // get.cc
+  bool GetStart(Block& block);
+  bool GetLoad(Block& block);
+  bool GetLoadApart(Block& block);
+  bool GetStage(Block& block);
+  bool GetWork(Block& block);
+  bool GetPush(Block& block);
+  void GetFromMemory(Block& block, EntryId id, Tier tier);
+  void DescribeHit(Block& block, const Entry& entry, Tier tier);
+  void OnGetJob(Block& block);
+  void OnGetPushed(Block& block);
+  void Park(Block& block);
+  void WakeParked(const BlockKey& key);
+
+  // lookup.cc, erase.cc
+  void RunLookup(uint32_t request, const WireRequest& message);
+  bool EraseStart(Block& block);
+  bool EraseDisk(Block& block);
+
+  // transfer.cc
+  void StartTransfer(Block& block, const TransferPlan& plan);
+  void OnTransferDone(uint64_t token, BlockResult result);
+
+  // slots.cc
+  Grant AcquireSlot(Block& block, uint64_t bytes);
+  Grant MakeRoom(uint64_t bytes);
+  Grant MakeRoomByClearing(uint64_t bytes);
+  Grant EvictOne(EntryId id);
+  bool AcquireStaging(Block& block, uint64_t bytes, Direction direction);
+  void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
+  void DetachSlot(EntryId id);               // releases it
+  void PinForBlock(Block& block, EntryId id);
+  void Rehold(EntryId id);  // tells the policy whether the entry may be evicted
+  void EraseEntry(EntryId id);
+  void SetParent(EntryId id, uint64_t parent_prefix);
+  EntryId InsertEntry(const BlockKey& key);
+  void KeepEvictionsAhead();
+
+  // disk.cc
+  BlockResult StartAppend(EntryId id, bool durable, bool evict);
+  BlockResult StartBlockAppend(Block& block, bool durable);
+  BlockResult QueueAppend(DiskAppend& append, uint32_t id);
+  bool AppendInFlight(const BlockKey& key) const;
+  void OnLogEvent(const LogEvent& event);
+  void OnAppended(const LogEvent& event);
+  void EndBlockAppend(DiskAppend& append, const LogEvent& event);
+  void EndEntryAppend(DiskAppend& append, const LogEvent& event);
+  void ForgetRecord(const BlockKey& key, const DiskLocation& location, uint32_t flush);
+  void RetryForgets();
+  BlockResult StartRead(EntryId id, SlotId slot, Block* apart);
+  void OnRead(const LogEvent& event);
+  void VerifyRead(uint32_t id);
+  void RetryUnverified();
+  void EndRead(uint32_t id, BlockResult result);
+  void EndReadApart(DiskRead& read, BlockResult result);
+  void Promote(DiskRead& read);
+  void OnReclaimed(const LogEvent& event);
+
+  // flush.cc, drain.cc
+  Live FindLive(const BlockKey& key, EntryId* id);
+  bool Forget(EntryId id, uint32_t flush);
+  void StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done);
+  int RunFlushes();
+  void AskLogToFlush(uint32_t id);
+  void EndFlushIfDone(uint32_t id);
+  void StartDrain(uint64_t deadline_us, std::function<void()> done);
+  int RunDrain();
+
+  // pins.cc
+  BlockResult PinBlock(Session& session, const Binding& binding, const Digest& digest,
+                       uint64_t ttl_us);
+  BlockResult PinOne(Session& session, EntryId id, uint64_t ttl_us);
+  void Unpin(uint32_t pin);
+  int RunTimers();
+
+  EngineStats Stats() const;
+};
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_

@@ -1,0 +1,139 @@
+// Everything one engine holds. Plain data with invariants kept by engine_impl; sized once from
+// EngineLimits. One thread (the shard).
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_STATE_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "cachesvc/core/disk_ops.h"
+#include "cachesvc/core/engine.h"
+#include "cachesvc/core/eviction_policy.h"
+#include "cachesvc/core/index.h"
+#include "cachesvc/core/ops.h"
+#include "cachesvc/core/session.h"
+#include "cachesvc/core/timer_heap.h"
+
+namespace crumb::core {
+
+inline constexpr uint32_t kEventsPerPoll = 64;
+inline constexpr uint32_t kFlushesMax = 8;    // sweeping at once
+inline constexpr uint32_t kAppendsMax = 256;  // disk writes in flight, however many the log takes
+inline constexpr uint32_t kReadsMax = 256;    // disk reads in flight
+inline constexpr uint64_t kRetryUs = 1000;    // how soon refused work is tried again at the latest
+
+// Whether a slot could be had: it was, it will be, it cannot be.
+enum class Grant : uint8_t { kGot, kWait, kNever };
+// Whether a key has an entry: it has, it has none, one that is just being forgotten.
+enum class Live : uint8_t { kYes, kNo, kLater };
+
+enum class Way : uint8_t { kPull, kPush };
+struct TransferPlan {
+  Way way = Way::kPull;
+  MutableBytes local;
+  uint32_t tokens = 0;
+};
+
+struct FlushOp {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t sequence = 0;
+  bool everything = false;
+  bool by_tenant = false, by_identity = false;
+  uint64_t tenant_prefix = 0, identity_prefix = 0;
+  bool log_asked = false, log_done = false;  // `everything` only
+  uint32_t cursor = 0;                       // entries below it are swept
+  uint32_t cursor_end = 0;
+  uint32_t waiting_for = 0;  // erases and appends in flight
+  BlockResult worst = BlockResult::kOk;
+  std::function<void(absl::Status)> done;
+};
+
+struct DrainOp {
+  bool active = false;
+  uint64_t deadline_us = 0;
+  uint32_t cursor = 0;
+  std::function<void()> done;
+};
+
+// A record that must be forgotten on disk as soon as the log takes the tombstone.
+struct ForgetOp {
+  BlockKey key;
+  DiskLocation location;
+  uint32_t flush = kNoId;
+};
+
+struct PolledEvents {
+  std::array<NetEvent, kEventsPerPoll> events;
+  size_t count = 0;
+};
+
+struct EngineState {
+  EngineState(const EngineOptions& engine_options, Index engine_index,
+              std::unique_ptr<EvictionPolicy> engine_policy, Arena owner_memory);
+
+  uint64_t now() const { return options.clock->now_us(); }
+  PagePool& pool() const { return *options.pool; }
+
+  const EngineOptions options;
+  SegmentLog* log = nullptr;
+  std::vector<Transport*> transports;
+  std::vector<PolledEvents> polled;  // by transport
+  std::array<uint64_t, kEventsPerPoll> jobs_done{};
+  size_t jobs_done_count = 0;
+  std::array<LogEvent, kEventsPerPoll> log_events;
+  size_t log_event_count = 0;
+  mutable int epoll_fd = -1;
+
+  absl::flat_hash_map<uint32_t, std::shared_ptr<const Binding>> bindings;  // by handle
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> peer_ids;
+  absl::flat_hash_map<BlockKey, uint32_t, BlockKeyHash> leaders;        // puts and deletes, by key
+  absl::flat_hash_map<std::pair<uint64_t, EntryId>, uint32_t> pin_ids;  // by session and entry
+
+  Index index;
+  std::unique_ptr<EvictionPolicy> policy;
+  Arena owner_memory;
+  std::span<uint32_t> slot_owner;  // by slot: entry id + 1
+  WorkerScratch scratch;
+
+  Slab<Peer> peers;
+  Slab<Request> requests;
+  Slab<Block> blocks;
+  Slab<DiskAppend> appends;
+  Slab<DiskRead> reads;
+  Slab<FlushOp> flushes;
+  Slab<PinRecord> pins;
+  TimerHeap request_timers, pin_timers;
+
+  List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
+  std::array<List<Block>, 2> stage_wait;  // by Direction
+  const List<Block>* retrying = nullptr;  // the list whose first block is being run
+  std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused
+  std::vector<uint32_t> unverified;       // reads that wait for room in the device queue
+  std::vector<ForgetOp> forgets;
+  std::vector<std::vector<Segment>> spare_segments;
+  std::vector<uint8_t> reply_buffer;
+
+  uint32_t flush_sequence = 1;
+  bool flush_blocks_appends = false;  // the log has not yet taken a flush of everything
+  DrainOp drain;
+  bool draining = false;
+  uint32_t evictions = 0;        // appends for eviction in flight
+  uint32_t transfers = 0;        // in flight
+  uint32_t transient_slots = 0;  // main slots that operations in flight hold or pin
+  bool clearing = false;         // a run of slabs is being emptied, for clearing_bytes
+  uint64_t clearing_bytes = 0;
+  EntryId index_hand = 0;  // where a full index looks for a page on disk to forget
+  EngineStats counts;
+};
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_STATE_H_

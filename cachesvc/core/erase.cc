@@ -1,0 +1,51 @@
+// delete: forgets a page in memory at once, on disk durably before the answer. Serialised with the
+// puts of the same key, so that no tombstone can hit a page that came after it.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+
+bool EngineImpl::EraseStart(Block& block) {
+  if (!Lead(block)) return false;
+  EndPhase(block, Phase::kQueue);
+  EntryId id = kNoId;
+  const Live live = FindLive(block.key, &id);
+  if (live == Live::kLater) return Wait(disk_wait, block), false;
+  if (live == Live::kNo) return Finish(block, BlockResult::kMiss), false;
+  const Entry& entry = index.at(id);
+  if (entry.append != kNoId) {
+    // It is on its way to the disk: only then is there a record to forget.
+    Wait(appends[entry.append].waiters, block);
+    return false;
+  }
+  block.reply.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme;
+  if (entry.on_disk()) {
+    block.step = Step::kEraseDisk;
+    return true;
+  }
+  EraseEntry(id);
+  Finish(block, BlockResult::kOk);
+  return false;
+}
+
+bool EngineImpl::EraseDisk(Block& block) {
+  EntryId id = kNoId;
+  const Live live = FindLive(block.key, &id);
+  if (live == Live::kLater) return Wait(disk_wait, block), false;
+  if (live == Live::kNo || !index.at(id).on_disk()) {
+    block.step = Step::kEraseStart;
+    return true;
+  }
+  const Entry& entry = index.at(id);
+  const uint64_t token = MakeToken(TokenKind::kBlock, block.id, block.generation);
+  const BlockResult result = log->Erase(entry.key, entry.location, token);
+  if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
+  EraseEntry(id);
+  if (result == BlockResult::kOk) {
+    block.pending = Pending::kErase;
+  } else {
+    Finish(block, result == BlockResult::kMiss ? BlockResult::kOk : BlockResult::kIo);
+  }
+  return false;
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,133 @@
+// flush: forgets matching pages in every tier. From the call on no look-up finds them (FindLive);
+// the index is swept a little per turn; `done` runs when that and the tombstones, or the log's own
+// flush, are durable. Puts that began before the call do not publish.
+#include "absl/strings/str_cat.h"
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+constexpr uint32_t kSweepPerTurn = 4096;
+bool Matches(const FlushOp& flush, const Entry& entry) {
+  if (!entry.live || entry.born >= flush.sequence) return false;
+  if (flush.by_tenant && entry.tenant_prefix != flush.tenant_prefix) return false;
+  return !flush.by_identity || entry.identity_prefix == flush.identity_prefix;
+}
+
+}  // namespace
+
+Live EngineImpl::FindLive(const BlockKey& key, EntryId* id) {
+  *id = index.Find(key);
+  if (*id == kNoId) return Live::kNo;
+  if (flushes.taken() == 0) return Live::kYes;
+  for (uint32_t flush = 0; flush < flushes.size(); ++flush) {
+    if (!flushes[flush].used || !Matches(flushes[flush], index.at(*id))) continue;
+    return Forget(*id, flush) ? Live::kNo : Live::kLater;
+  }
+  return Live::kYes;
+}
+
+// False: the log is busy; the entry stays, dead to everybody, until the next try.
+bool EngineImpl::Forget(EntryId id, uint32_t flush_id) {
+  FlushOp& flush = flushes[flush_id];
+  const Entry& entry = index.at(id);
+  if (!flush.everything) {
+    if (entry.append != kNoId && appends[entry.append].flush == kNoId) {
+      appends[entry.append].flush = flush_id;  // its record is forgotten when the write ended
+      ++flush.waiting_for;
+    }
+    if (entry.on_disk()) {
+      const uint64_t token = MakeToken(TokenKind::kFlushErase, flush_id, flush.generation);
+      const BlockResult result = log->Erase(entry.key, entry.location, token);
+      if (result == BlockResult::kBusy) return false;
+      if (result == BlockResult::kOk) ++flush.waiting_for;
+      if (result == BlockResult::kIo) flush.worst = result;
+    }
+  }
+  EraseEntry(id);
+  return true;
+}
+
+void EngineImpl::StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done) {
+  const uint32_t id = flushes.Take();
+  if (id == Slab<FlushOp>::kNone) {
+    done(absl::ResourceExhaustedError(
+        absl::StrCat(kFlushesMax, " flushes are running: try again when one has ended")));
+    return;
+  }
+  FlushOp& flush = flushes[id];
+  const uint32_t generation = flush.generation;
+  flush = FlushOp{};
+  flush.used = true;
+  flush.generation = generation;
+  flush.sequence = ++flush_sequence;
+  flush.by_tenant = !request.tenant.empty();
+  flush.by_identity = request.has_identity;
+  flush.everything = !flush.by_tenant && !flush.by_identity;
+  flush.tenant_prefix = TenantPrefix(request.tenant);
+  flush.identity_prefix = request.identity.prefix64();
+  flush.log_done = !flush.everything || log == nullptr;
+  flush.log_asked = flush.log_done;
+  flush.cursor_end = index.scan_end();
+  flush.done = std::move(done);
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    Block& block = blocks[i];
+    if (!block.used || block.type != WireType::kPut || block.binding == nullptr) continue;
+    if (flush.by_tenant && block.binding->tenant_prefix() != flush.tenant_prefix) continue;
+    if (flush.by_identity && block.binding->identity_prefix() != flush.identity_prefix) continue;
+    block.flushed = true;
+  }
+  for (uint32_t i = 0; i < appends.size() && !flush.everything; ++i) {
+    DiskAppend& append = appends[i];
+    const bool counts_here = append.used && append.block != kNoId && blocks[append.block].flushed &&
+                             append.flush == kNoId;
+    if (!counts_here) continue;
+    append.flush = id;
+    ++flush.waiting_for;
+  }
+  AskLogToFlush(id);
+}
+
+void EngineImpl::AskLogToFlush(uint32_t id) {
+  FlushOp& flush = flushes[id];
+  const BlockResult result = log == nullptr || flush.log_asked
+                                 ? BlockResult::kOk
+                                 : log->Flush(MakeToken(TokenKind::kFlush, id, flush.generation));
+  flush_blocks_appends = result == BlockResult::kBusy;
+  if (flush_blocks_appends) return;
+  flush.log_asked = true;
+  if (result == BlockResult::kOk) return;
+  flush.worst = result;
+  flush.log_done = true;
+}
+
+int EngineImpl::RunFlushes() {
+  int work = 0;
+  for (uint32_t id = 0; id < flushes.size() && flushes.taken() > 0; ++id) {
+    FlushOp& flush = flushes[id];
+    if (!flush.used) continue;
+    if (!flush.log_asked) AskLogToFlush(id);
+    uint32_t budget = kSweepPerTurn;
+    while (flush.cursor < flush.cursor_end && budget-- > 0) {
+      if (Matches(flush, index.at(flush.cursor)) && !Forget(flush.cursor, id)) break;
+      ++flush.cursor;
+      ++work;
+    }
+    EndFlushIfDone(id);
+  }
+  return work;
+}
+
+void EngineImpl::EndFlushIfDone(uint32_t id) {
+  FlushOp& flush = flushes[id];
+  if (flush.cursor < flush.cursor_end || !flush.log_done || flush.waiting_for > 0) return;
+  const std::function<void(absl::Status)> done = std::move(flush.done);
+  const BlockResult worst = flush.worst;
+  flush.done = nullptr;
+  flushes.Give(id);
+  if (worst == BlockResult::kOk) return done(absl::OkStatus());
+  done(absl::DataLossError(
+      absl::StrCat("pages are forgotten until a restart only: the NVMe tier answered ",
+                   ToString(worst), "; see its error counters")));
+}
+
+}  // namespace crumb::core

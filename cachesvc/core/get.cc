@@ -1,0 +1,231 @@
+// get: find -> pin -> (NVMe -> slot, verified, shared by all who wait) -> decode or gather ->
+// worker's memory -> reply. Whatever goes wrong on the way is a miss and a counter.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+uint64_t ValueBytes(const Block& block, const Entry& entry) {
+  if (block.form == PageForm::kRaw) return entry.raw_bytes;
+  const uint64_t header_bytes = block.form == PageForm::kPage ? kPageHeaderBytes : 0;
+  return header_bytes + entry.payload_bytes;
+}
+
+// Whether this layout can be given the page in the form it asks for.
+bool CanServe(const Block& block, const Entry& entry, uint8_t depth_max) {
+  if (entry.lossy_depth > depth_max) return false;
+  if (block.wire.token_count != 0 && block.wire.token_count != entry.token_count) return false;
+  if (entry.raw_bytes != block.binding->part(block.wire.part).raw_bytes) return false;
+  if (block.form == PageForm::kPage) return true;
+  const BoundCodec* codec = block.binding->FindReader(block.wire.part, entry.codec_id);
+  return codec != nullptr && codec->payload_bytes == entry.payload_bytes;
+}
+
+}  // namespace
+
+void EngineImpl::Park(Block& block) {
+  if (parked.size() >= options.limits.waiters_max) return Finish(block, BlockResult::kBusy);
+  Wait(parked, block);
+}
+
+// Few wait at once, so looking at all of them is cheap.
+void EngineImpl::WakeParked(const BlockKey& key) {
+  uint32_t next = Slab<Block>::kNone;
+  for (uint32_t id = parked.front(); id != Slab<Block>::kNone; id = next) {
+    next = blocks[id].next;
+    if (blocks[id].key != key) continue;
+    parked.Remove(blocks, id);
+    Wait(ready, blocks[id]);
+  }
+}
+
+bool EngineImpl::GetStart(Block& block) {
+  EndPhase(block, Phase::kQueue);
+  EntryId id = kNoId;
+  const bool found = FindLive(block.key, &id) == Live::kYes &&
+                     CanServe(block, index.at(id), options.max_lossy_depth);
+  if (!found) return block.wait_for_put ? Park(block) : Finish(block, BlockResult::kMiss), false;
+  const Entry& entry = index.at(id);
+  const uint64_t value_bytes = ValueBytes(block, entry);
+  if (block.wire.value_bytes != 0 && value_bytes > block.wire.value_bytes) {
+    return Finish(block, BlockResult::kInvalid), false;
+  }
+  EndPhase(block, Phase::kIndex);
+  if (entry.in_memory()) {
+    GetFromMemory(block, id, Tier::kDram);
+  } else {
+    block.step = Step::kGetLoad;
+  }
+  return true;
+}
+
+// What the reply says of the page, and what the page must turn out to be.
+void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
+  block.reply = {.tier = tier,
+                 .precision = entry.precision,
+                 .lossy_depth = entry.lossy_depth,
+                 .value_bytes = static_cast<uint32_t>(ValueBytes(block, entry))};
+  block.lossy_depth = entry.lossy_depth;
+  block.job = PageJob{};
+  block.job.header.key = entry.key;
+  block.job.header.codec_id = entry.codec_id;
+  block.job.header.payload_bytes = entry.payload_bytes;
+  block.job.header.token_count = entry.token_count;
+  block.step = Step::kGetStage;
+}
+
+void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
+  index.at(id).touched = true;
+  policy->Touch(id);
+  PinForBlock(block, id);
+  DescribeHit(block, index.at(id), tier);
+}
+
+bool EngineImpl::GetLoad(Block& block) {
+  EntryId id = kNoId;
+  if (FindLive(block.key, &id) != Live::kYes || index.at(id).in_memory()) {
+    ReleasePage(block);
+    block.step = Step::kGetStart;
+    return true;
+  }
+  const uint64_t record_bytes = index.at(id).location.record_bytes;
+  if (block.page_owned && pool().memory(block.page).size() != PagePool::ClassBytes(record_bytes)) {
+    ReleasePage(block);  // another image took the place of the one it was meant for
+  }
+  if (index.at(id).read != kNoId) {
+    ReleasePage(block);
+    Wait(reads[index.at(id).read].waiters, block);
+    return false;
+  }
+  if (log == nullptr) return Finish(block, BlockResult::kMiss), false;
+  if (!block.page_owned) {
+    switch (AcquireSlot(block, record_bytes)) {
+      case Grant::kGot:
+        return true;  // the world may have changed while the block waited: look again
+      case Grant::kWait:
+        return false;
+      case Grant::kNever:
+        block.step = Step::kGetLoadApart;
+        return true;
+    }
+  }
+  const BlockResult result = StartRead(id, block.page, nullptr);
+  if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
+  if (result != BlockResult::kOk) {
+    EraseEntry(id);
+    return Finish(block, BlockResult::kMiss), false;
+  }
+  block.page_owned = false;
+  --transient_slots;
+  block.page = {};
+  Wait(reads[index.at(id).read].waiters, block);
+  return false;
+}
+
+// The pool is full of pins: the record goes through staging, for this block alone. Both buffers
+// are taken at once or not at all, so that two such blocks cannot wait for each other.
+bool EngineImpl::GetLoadApart(Block& block) {
+  EntryId id = kNoId;
+  if (FindLive(block.key, &id) != Live::kYes || index.at(id).in_memory() || log == nullptr) {
+    ReleaseStaging(block);
+    block.step = Step::kGetStart;
+    return true;
+  }
+  const Entry& entry = index.at(id);
+  if (!block.staging2.valid()) {
+    const uint64_t record = entry.location.record_bytes;
+    const uint64_t value = PageSlotBytes(ValueBytes(block, entry));
+    if (!pool().CanEverStage(record + value)) return Finish(block, BlockResult::kMiss), false;
+    if (!AcquireStaging(block, value, Direction::kOut)) return false;
+    block.staging2 = pool().AllocateStaging(record, Direction::kOut);
+    if (!block.staging2.valid()) {
+      ReleaseStaging(block);
+      return Wait(stage_wait[static_cast<size_t>(Direction::kOut)], block), false;
+    }
+  }
+  const BlockResult result = StartRead(id, block.staging2, &block);
+  if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
+  if (result != BlockResult::kOk) {
+    EraseEntry(id);
+    return Finish(block, BlockResult::kMiss), false;
+  }
+  block.pending = Pending::kLoadApart;
+  return false;
+}
+
+bool EngineImpl::GetStage(Block& block) {
+  const bool raw_page = block.reply.precision == Precision::kRaw;
+  const bool as_stored =
+      block.form == PageForm::kPacked || (block.form == PageForm::kRaw && raw_page);
+  if (!as_stored && !block.staging.valid() &&
+      !AcquireStaging(block, block.reply.value_bytes, Direction::kOut)) {
+    return false;
+  }
+  block.step = Step::kGetWork;
+  return true;
+}
+
+bool EngineImpl::GetWork(Block& block) {
+  const bool apart = block.staging2.valid();
+  block.job.page = pool().memory(apart ? block.staging2 : block.page);
+  block.job.kind = PageJobKind::kHashPayload;
+  if (block.staging.valid()) {
+    block.job.raw = pool().memory(block.staging).subspan(0, block.reply.value_bytes);
+    block.job.kind = PageJobKind::kCopyPage;
+  }
+  const bool decode = block.form == PageForm::kRaw && block.reply.precision != Precision::kRaw;
+  if (decode) {
+    const BoundCodec* codec = block.binding->FindReader(block.wire.part, block.job.header.codec_id);
+    block.job.codec = codec->codec.get();
+    block.job.kind = PageJobKind::kDecode;
+  }
+  if (block.form != PageForm::kPage && !decode) block.job.kind = PageJobKind::kHashPayload;
+  SubmitJob(block);
+  return false;
+}
+
+void EngineImpl::OnGetJob(Block& block) {
+  if (block.job.kind == PageJobKind::kDecode) {
+    ++counts.decode_pages;
+    counts.decode_us += block.job.took_us;
+  }
+  if (block.job.result != BlockResult::kOk) {
+    // The page in memory is not what was stored: nobody may see it again.
+    ++counts.checksum_failures_dram;
+    ++counts.hit_then_failed;
+    if (block.page_pinned && index.Alive(block.entry, block.entry_generation)) {
+      const Entry& entry = index.at(block.entry);
+      const bool spare = entry.on_disk() && entry.append == kNoId;
+      spare ? DetachSlot(block.entry) : EraseEntry(block.entry);  // the record has its own checksum
+    }
+    return Finish(block, BlockResult::kMiss);
+  }
+  block.reply.checksum = block.job.value_hash;
+  block.step = Step::kGetPush;
+  Run(block);
+}
+
+bool EngineImpl::GetPush(Block& block) {
+  const bool copied = block.job.kind != PageJobKind::kHashPayload;
+  const MutableBytes source =
+      copied ? block.job.raw : block.job.page.subspan(kPageHeaderBytes, block.reply.value_bytes);
+  TransferPlan plan{.way = Way::kPush, .local = source};
+  if (block.form == PageForm::kRaw) plan.tokens = block.job.header.token_count;
+  StartTransfer(block, plan);
+  return false;
+}
+
+void EngineImpl::OnGetPushed(Block& block) {
+  const auto tier = static_cast<size_t>(block.reply.tier);
+  ++counts.hits[tier];
+  counts.bytes_out[tier] += block.reply.value_bytes;
+  if (Session* session = FindSession(block.session); session != nullptr) {
+    const bool lossy = block.reply.precision != Precision::kRaw;
+    const uint8_t depth = block.lossy_depth;
+    const uint8_t child = lossy && depth < 255 ? static_cast<uint8_t>(depth + 1) : depth;
+    session->served.Note(block.key.prefix64(), child);
+  }
+  Finish(block, BlockResult::kOk);
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,51 @@
+// lookup: where each page is, in order; pins nothing, touches nothing, moves nothing.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+// A look-up promises what a get of the raw page would find.
+bool CanLookUp(const Binding& binding, const WireBlock& wire, const Entry& entry) {
+  if (wire.token_count != 0 && wire.token_count != entry.token_count) return false;
+  return binding.FindReader(wire.part, entry.codec_id) != nullptr;
+}
+
+}  // namespace
+
+void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
+  Request& request = requests[request_id];
+  const WireHeader& header = message.header;
+  const std::shared_ptr<const Binding> binding =
+      FindBinding(header.layout_handle, *FindSession(peers[request.peer].session));
+  const bool stop_at_gap = (header.flags & kWireFlagStopAtGap) != 0;
+  bool stopped = false;
+  for (uint32_t i = 0; i < header.block_count; ++i) {
+    const WireBlock wire = message.block(i);
+    WireBlockReply& reply = request.replies[i];
+    EntryId id = kNoId;
+    if (stopped) {
+      reply.result = BlockResult::kMiss;
+    } else if (wire.digest == Digest{} || wire.part >= binding->part_count()) {
+      reply.result = BlockResult::kInvalid;
+    } else if (FindLive(binding->Key(wire.digest, wire.part), &id) == Live::kYes &&
+               index.at(id).lossy_depth <= options.max_lossy_depth &&
+               CanLookUp(*binding, wire, index.at(id))) {
+      const Entry& entry = index.at(id);
+      reply = {.result = BlockResult::kOk,
+               .tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+               .precision = entry.precision,
+               .lossy_depth = entry.lossy_depth,
+               .value_bytes = entry.raw_bytes};
+    } else {
+      reply.result = BlockResult::kMiss;
+    }
+    if (reply.result != BlockResult::kOk && stop_at_gap) stopped = true;
+    ++counts.blocks[static_cast<size_t>(EngineOp::kLookup)][static_cast<size_t>(reply.result)];
+    ++counts.lookup_blocks[static_cast<size_t>(reply.tier)];
+    request.deepest = std::max(request.deepest, reply.tier);
+  }
+  request.blocks_left = 0;
+  CompleteRequest(request_id);
+}
+
+}  // namespace crumb::core

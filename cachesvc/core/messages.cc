@@ -1,0 +1,280 @@
+// Wire messages in, replies out. A malformed message closes its peer; a well-formed one that asks
+// for something wrong is refused and harms nobody else.
+#include <algorithm>
+#include <cstring>
+
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+bool IsData(WireType type) {
+  return type == WireType::kPut || type == WireType::kGet || type == WireType::kLookup ||
+         type == WireType::kDelete;
+}
+
+EngineOp OpOf(WireType type) {
+  if (type == WireType::kPut) return EngineOp::kPut;
+  if (type == WireType::kGet) return EngineOp::kGet;
+  return type == WireType::kLookup ? EngineOp::kLookup : EngineOp::kDelete;
+}
+
+// What can be said of a block without looking anything up.
+bool BlockIsSane(const WireBlock& wire, const Binding& binding) {
+  if (wire.digest == Digest{} || wire.digest == wire.parent) return false;
+  if (wire.part >= binding.part_count()) return false;
+  const uint32_t page_tokens = binding.part(wire.part).page_tokens;
+  if (wire.token_count > page_tokens) return false;
+  if (wire.token_start == kTokenStartUnknown) return true;
+  return wire.token_start <= kTokenStartUnknown - 1 - page_tokens;
+}
+
+bool MovesData(WireType type) { return type == WireType::kPut || type == WireType::kGet; }
+
+}  // namespace
+
+void EngineImpl::OnNetEvent(uint32_t transport, const NetEvent& event) {
+  switch (event.kind) {
+    case NetEventKind::kMessage:
+      return OnMessage(transport, event.peer, event.message);
+    case NetEventKind::kTransferDone:
+      return OnTransferDone(event.token, event.result);
+    case NetEventKind::kPeerDown:
+      if (const uint32_t peer = FindPeer(transport, event.peer); peer != kNoId) DropPeer(peer);
+      return;
+  }
+}
+
+void EngineImpl::OnMessage(uint32_t transport, PeerId id, Bytes message) {
+  const uint32_t peer = FindPeer(transport, id);
+  WireRequest request;
+  if (peer == kNoId || ParseRequest(message, &request) != WireCheck::kOk) {
+    ++counts.bad_messages;
+    if (peer != kNoId) return DropPeer(peer);
+    return transports[transport]->ClosePeer(id);
+  }
+  const WireHeader& header = request.header;
+  if (header.session_id != peers[peer].session.value) {
+    ++counts.bad_messages;
+    return Refuse(peer, header, BlockResult::kInvalid);
+  }
+  if (IsData(header.type)) return StartRequest(peer, request);
+  if (header.type == WireType::kHello) return Refuse(peer, header, BlockResult::kOk);
+  if (header.type == WireType::kGoodbye) return DropPeer(peer);
+  for (const uint32_t other : peers[peer].requests) {  // kCancel
+    if (requests[other].header.request_id != header.request_id) continue;
+    ++counts.cancelled;
+    return CancelRequest(other, BlockResult::kCancelled);
+  }
+}
+
+uint32_t EngineImpl::FindPeer(uint32_t transport, PeerId id) const {
+  const auto it = peer_ids.find({transport, id.value});
+  return it == peer_ids.end() ? kNoId : it->second;
+}
+
+Session* EngineImpl::FindSession(SessionId id) const {
+  const auto it = sessions.find(id.value);
+  return it == sessions.end() ? nullptr : it->second.get();
+}
+
+std::shared_ptr<const Binding> EngineImpl::FindBinding(uint32_t handle,
+                                                       const Session& session) const {
+  const auto it = bindings.find(handle);
+  if (it == bindings.end() || it->second->tenant() != session.tenant) return nullptr;
+  return it->second;
+}
+
+BlockResult EngineImpl::CheckRequest(uint32_t peer, const WireRequest& message) const {
+  const WireHeader& header = message.header;
+  const Session* session = FindSession(peers[peer].session);
+  CRUMB_CHECK(session != nullptr);
+  if (FindBinding(header.layout_handle, *session) == nullptr) return BlockResult::kInvalid;
+  if (MovesData(header.type)) {
+    const RegisteredSet* set = session->FindSet(header.region_set);
+    if (set == nullptr || set->layout_handle != header.layout_handle) return BlockResult::kInvalid;
+    if (header.slots_per_block != set->set.spec().slots_per_block) return BlockResult::kInvalid;
+    if (header.form != PageForm::kRaw && !set->set.contiguous()) return BlockResult::kInvalid;
+  }
+  if (draining) return BlockResult::kUnavailable;
+  if (requests.free() == 0) return BlockResult::kBusy;
+  if (peers[peer].requests.size() >= options.limits.requests_per_peer_max) {
+    return BlockResult::kBusy;
+  }
+  if (header.type != WireType::kLookup && blocks.free() < header.block_count) {
+    return BlockResult::kBusy;
+  }
+  return BlockResult::kOk;
+}
+
+void EngineImpl::StartRequest(uint32_t peer, const WireRequest& message) {
+  const WireHeader& header = message.header;
+  ++counts.requests[static_cast<size_t>(OpOf(header.type))];
+  for (const uint32_t other : peers[peer].requests) {
+    if (requests[other].header.request_id != header.request_id) continue;
+    ++counts.bad_messages;  // two answers of one name could not be told apart
+    return DropPeer(peer);
+  }
+  if (const BlockResult check = CheckRequest(peer, message); check != BlockResult::kOk) {
+    return Refuse(peer, header, check);
+  }
+  const uint32_t request = MakeRequest(peer, header);
+  if (header.type == WireType::kLookup) return RunLookup(request, message);
+  for (uint32_t i = 0; i < header.block_count; ++i) MakeBlock(request, message, i);
+}
+
+uint32_t EngineImpl::MakeRequest(uint32_t peer, const WireHeader& header) {
+  const uint32_t id = requests.Take();
+  Request& request = requests[id];
+  request.peer = peer;
+  request.header = header;
+  request.op = OpOf(header.type);
+  request.received_us = now();
+  request.blocks_left = header.block_count;
+  request.deepest = Tier::kNone;
+  request.blocks.assign(header.block_count, kNoId);
+  request.replies.assign(header.block_count, WireBlockReply{});
+  peers[peer].requests.push_back(id);
+  const uint64_t wanted =
+      header.deadline_us == 0 ? options.limits.default_deadline_us : uint64_t{header.deadline_us};
+  request_timers.Set(id, request.received_us + std::min(wanted, options.limits.deadline_us_max));
+  return id;
+}
+
+void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint32_t at) {
+  Request& request = requests[request_id];
+  const WireHeader& header = message.header;
+  const Peer& peer = peers[request.peer];
+  const uint32_t id = blocks.Take();
+  CRUMB_CHECK(id != kNoId);
+  Block& block = blocks[id];
+  const uint32_t generation = block.generation;
+  block = Block{};
+  block.used = true;
+  block.generation = generation;
+  block.id = id;
+  block.request = request_id;
+  block.index = static_cast<uint16_t>(at);
+  block.type = header.type;
+  block.form = header.form;
+  block.durable = (header.flags & kWireFlagDurable) != 0;
+  block.wait_for_put = (header.flags & kWireFlagWait) != 0;
+  block.peer = request.peer;
+  block.peer_generation = peer.generation;
+  block.region_set = header.region_set;
+  block.session = peer.session;
+  block.binding = FindBinding(header.layout_handle, *FindSession(peer.session));
+  block.wire = message.block(at);
+  block.slot_count = header.slots_per_block;
+  for (uint32_t i = 0; i < header.slots_per_block; ++i) block.slots[i] = message.slot(at, i);
+  block.phase_us = request.received_us;
+  request.blocks[at] = id;
+  const Binding& binding = *block.binding;
+  if (!BlockIsSane(block.wire, binding)) return Finish(block, BlockResult::kInvalid);
+  block.key = binding.Key(block.wire.digest, block.wire.part);
+  if (block.wire.parent != Digest{}) block.parent = binding.Key(block.wire.parent, block.wire.part);
+  if (header.type == WireType::kPut) block.step = Step::kPutStart;
+  if (header.type == WireType::kGet) block.step = Step::kGetStart;
+  if (header.type == WireType::kDelete) block.step = Step::kEraseStart;
+  Wait(ready, block);
+}
+
+void EngineImpl::Refuse(uint32_t peer, const WireHeader& header, BlockResult result) {
+  if (IsData(header.type)) {
+    const auto op = static_cast<size_t>(OpOf(header.type));
+    counts.blocks[op][static_cast<size_t>(result)] += header.block_count;
+  }
+  WireHeader reply_header;
+  reply_header.type = WireType::kReply;
+  reply_header.request_id = header.request_id;
+  reply_header.session_id = header.session_id;
+  reply_header.block_count = header.block_count;
+  const MutableBytes out(reply_buffer.data(), ReplyBytes(header.block_count));
+  WriteWireHeader(reply_header, out);
+  for (uint32_t i = 0; i < header.block_count; ++i) {
+    WriteWireBlockReply(i, WireBlockReply{.result = result}, out);
+  }
+  FinishWireMessage(out);
+  // A peer that does not take its answers waits for them in vain: its own deadline ends that.
+  transports[peers[peer].transport]->Send(peers[peer].id, out);
+}
+
+bool EngineImpl::TrySend(const Request& request) {
+  WireHeader header;
+  header.type = WireType::kReply;
+  header.request_id = request.header.request_id;
+  header.session_id = request.header.session_id;
+  header.block_count = static_cast<uint16_t>(request.replies.size());
+  const MutableBytes out(reply_buffer.data(), ReplyBytes(header.block_count));
+  WriteWireHeader(header, out);
+  for (uint32_t i = 0; i < header.block_count; ++i) WriteWireBlockReply(i, request.replies[i], out);
+  FinishWireMessage(out);
+  const Peer& peer = peers[request.peer];
+  return transports[peer.transport]->Send(peer.id, out) != BlockResult::kBusy;
+}
+
+void EngineImpl::RetryUnsent() {
+  for (size_t i = unsent.size(); i > 0; --i) {
+    const uint32_t id = unsent.front();
+    unsent.erase(unsent.begin());
+    TrySend(requests[id]) ? FreeRequest(id) : unsent.push_back(id);
+  }
+}
+
+void EngineImpl::CompleteRequest(uint32_t id) {
+  Request& request = requests[id];
+  request_timers.Remove(id);
+  const uint64_t took_us = now() - request.received_us;
+  counts.latency[static_cast<size_t>(request.op)][static_cast<size_t>(request.deepest)].Add(
+      took_us);
+  if (request.peer != kNoId && !TrySend(request)) {
+    unsent.push_back(id);
+    return;
+  }
+  FreeRequest(id);
+}
+
+void EngineImpl::FreeRequest(uint32_t id) {
+  Request& request = requests[id];
+  if (request.peer != kNoId) {
+    std::vector<uint32_t>& list = peers[request.peer].requests;
+    list.erase(std::find(list.begin(), list.end(), id));
+  }
+  requests.Give(id);
+}
+
+// Ends what can end now; blocks whose transfer is under way end after it.
+void EngineImpl::CancelRequest(uint32_t id, BlockResult result) {
+  const uint32_t generation = requests[id].generation;
+  const size_t count = requests[id].blocks.size();
+  for (size_t i = 0; i < count && requests.Alive(id, generation); ++i) {
+    const uint32_t block = requests[id].blocks[i];
+    if (block != kNoId) Expire(blocks[block], result);
+  }
+}
+
+void EngineImpl::DropPeer(uint32_t peer_id) {
+  Peer& peer = peers[peer_id];
+  transports[peer.transport]->ClosePeer(peer.id);
+  peer_ids.erase({peer.transport, peer.id.value});
+  if (Session* session = FindSession(peer.session); session != nullptr) {
+    std::erase(session->peers, peer_id);
+  }
+  std::vector<uint32_t> orphans;
+  orphans.swap(peer.requests);
+  for (const uint32_t id : orphans) {
+    requests[id].peer = kNoId;
+    const bool answered = requests[id].blocks_left == 0;
+    if (answered) {
+      std::erase(unsent, id);
+      FreeRequest(id);
+    } else {
+      CancelRequest(id, BlockResult::kCancelled);
+    }
+  }
+  orphans.clear();
+  peer.requests.swap(orphans);  // keeps its capacity
+  peers.Give(peer_id);
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,112 @@
+// What is in flight: a Request per wire message, a Block per block of a put, get or delete, and
+// the disk operations they share. Plain data in slabs; the state machines are in put.cc, get.cc,
+// erase.cc and disk.cc. One thread (the shard), except that Block::job and DiskRead::job are read
+// and written by a worker between Submit and the return of their token.
+#ifndef CRUMB_CACHESVC_CORE_OPS_H_
+#define CRUMB_CACHESVC_CORE_OPS_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cachesvc/base/wire.h"
+#include "cachesvc/core/binding.h"
+#include "cachesvc/core/page_job.h"
+#include "cachesvc/core/slab.h"
+
+namespace crumb::core {
+
+struct Peer {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t transport = 0;
+  PeerId id;
+  SessionId session;
+  std::vector<uint32_t> requests;  // in flight; at most requests_per_peer_max
+};
+
+struct Request {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t peer = kNoId;  // kNoId: gone, nobody to answer
+  WireHeader header;
+  EngineOp op = EngineOp::kPut;
+  uint64_t received_us = 0;
+  uint32_t blocks_left = 0;
+  Tier deepest = Tier::kNone;
+  std::vector<uint32_t> blocks;  // ids by index; kNoId once answered
+  std::vector<WireBlockReply> replies;
+};
+
+// What a block does next when it runs.
+enum class Step : uint8_t {
+  kPutStart,   // rules, one writer per key
+  kPutStage,   // staging for the raw page
+  kPutSlot,    // slot for the packed page, evicting if need be
+  kPutPull,    // worker's memory -> us
+  kPutEncode,  // device queue
+  kPutPublish,
+  kPutReplace,  // the new page must be on disk before it replaces one that is
+  kPutDurable,
+  kGetStart,
+  kGetLoad,       // NVMe -> memory, shared with others
+  kGetLoadApart,  // NVMe -> staging, when the pool is full of pins
+  kGetStage,
+  kGetWork,  // device queue
+  kGetPush,  // us -> worker's memory
+  kEraseStart,
+  kEraseDisk,
+};
+
+// Work that will report back and keeps the block's memory in use until it does.
+enum class Pending : uint8_t { kNone, kTransfer, kJob, kLoadApart, kAppend, kErase };
+
+struct Block {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t prev = 0, next = 0;
+  List<Block>* list = nullptr;  // where it waits; null while running or pending
+  uint32_t id = 0;
+
+  uint32_t request = kNoId;  // kNoId: answered, only cleaning up
+  uint16_t index = 0;
+  WireType type = WireType::kPut;
+  PageForm form = PageForm::kRaw;
+  Step step = Step::kPutStart;
+  Pending pending = Pending::kNone;
+  BlockResult doom = BlockResult::kOk;  // answer with this once the transfer ended
+  bool durable = false, wait_for_put = false;
+  bool leading = false;  // owns its key among puts and deletes
+  bool pulled = false;   // the raw page is in staging
+  bool flushed = false;  // a flush came after it started: it must not publish
+  bool page_owned = false, page_pinned = false;
+  bool exists = false;  // kPutDurable of a page that was there already
+  bool write_failed = false;
+
+  uint32_t peer = kNoId, peer_generation = 0;
+  uint32_t region_set = 0;
+  SessionId session;
+  std::shared_ptr<const Binding> binding;
+  BlockKey key, parent;
+  WireBlock wire;
+  std::array<uint32_t, kSlotsPerBlockMax> slots{};
+  uint32_t slot_count = 0;
+
+  List<Block> followers;  // puts and deletes of the key that wait for this one
+  SlotId staging, staging2, page;
+  uint64_t slot_bytes = 0;  // of the slot it waits for
+  uint32_t rung = 0;        // of the ladder
+  EntryId entry = kNoId;
+  uint32_t entry_generation = 0;
+  std::vector<Segment> segments;
+  PageJob job;
+
+  WireBlockReply reply;
+  uint8_t lossy_depth = 0;
+  uint64_t phase_us = 0;  // when the present phase began
+};
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_OPS_H_

@@ -1,0 +1,149 @@
+// Runs on workers. Everything read from a page is checked before use: what came from a client, a
+// disk or a faulty DIMM ends as a result, never as a fault.
+#include "cachesvc/core/page_job.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "cachesvc/base/hash.h"
+
+namespace crumb::core {
+namespace {
+
+MutableBytes PayloadOf(const PageJob& job, uint64_t bytes) {
+  return job.page.subspan(kPageHeaderBytes, bytes);
+}
+
+void SealInto(PageJob& job) {
+  const uint64_t used = kPageHeaderBytes + job.header.payload_bytes;
+  SealHeader(job.header, PayloadOf(job, job.header.payload_bytes));
+  StoreHeader(job.header, job.page);
+  std::memset(job.page.data() + used, 0, job.page.size() - used);
+}
+
+// True if the page in memory is still what was sealed. WHY not CheckPage: it reads the tier stamp
+// too, which the shard may be rewriting at this moment.
+bool Verify(PageJob& job, PageHeader* header) {
+  constexpr size_t kChecksumAt = offsetof(PageHeader, checksum);
+  job.result = BlockResult::kCorrupt;
+  *header = PageHeader{};
+  std::memcpy(static_cast<void*>(header), job.page.data(), offsetof(PageHeader, segment));
+  if (CheckHeaderFields(*header) != PageCheck::kOk) return false;
+  if (header->key != job.header.key || header->codec_id != job.header.codec_id) return false;
+  if (header->payload_bytes != job.header.payload_bytes) return false;
+  const Bytes sealed(reinterpret_cast<const uint8_t*>(header), kChecksumAt);
+  if (Xxh3(sealed, PayloadOf(job, header->payload_bytes)) != header->checksum) return false;
+  job.result = BlockResult::kOk;
+  return true;
+}
+
+void Encode(PageJob& job, uint32_t worker) {
+  const uint32_t payload_bytes = job.codec->payload_bytes();
+  job.header.payload_bytes = payload_bytes;
+  job.report =
+      job.codec->Encode(job.raw, job.header.token_count, job.effort, PayloadOf(job, payload_bytes),
+                        job.scratch->Get(worker, *job.codec));
+  job.result = job.report.result;
+  if (job.result == BlockResult::kNonFinite && job.keep_non_finite) {
+    job.header.flags |= kPageFlagNonFinite;
+    job.result = BlockResult::kOk;
+  }
+  if (job.result == BlockResult::kOk && job.report.fits) SealInto(job);
+}
+
+// Rows past the token count are zero in a decoded page, so the whole of it can be looked at.
+bool AllFinite(Bytes raw, RawDtype dtype) {
+  uint16_t exponent = 0;
+  if (dtype == RawDtype::kBf16) exponent = 0x7f80;
+  if (dtype == RawDtype::kFp16) exponent = 0x7c00;
+  if (exponent == 0) return true;
+  bool finite = true;
+  for (size_t at = 0; at + sizeof(uint16_t) <= raw.size(); at += sizeof(uint16_t)) {
+    uint16_t bits;
+    std::memcpy(&bits, raw.data() + at, sizeof(bits));
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
+// A payload packed elsewhere must decode, and to finite values, or its readers would suffer.
+void CheckPayload(PageJob& job, uint32_t worker) {
+  const Bytes payload = PayloadOf(job, job.header.payload_bytes);
+  PageCodec::Scratch* scratch = job.scratch->Get(worker, *job.codec);
+  if (!job.codec->Decode(payload, job.header.token_count, Frame::kOriginal, job.raw, scratch)) {
+    job.result = BlockResult::kMismatch;
+  } else if (!AllFinite(job.raw, job.dtype)) {
+    if (!job.keep_non_finite) job.result = BlockResult::kNonFinite;
+    job.header.flags |= kPageFlagNonFinite;
+  }
+}
+
+void AcceptPacked(PageJob& job, uint32_t worker) {
+  job.result = BlockResult::kOk;
+  CheckPayload(job, worker);
+  if (job.result == BlockResult::kOk) SealInto(job);
+}
+
+void AcceptPage(PageJob& job, uint32_t worker) {
+  job.result = BlockResult::kCorrupt;
+  if (CheckPage(job.page.subspan(0, kPageHeaderBytes + job.header.payload_bytes)) !=
+      PageCheck::kOk) {
+    return;
+  }
+  job.result = BlockResult::kOk;
+  CheckPayload(job, worker);
+  if (job.result == BlockResult::kOk) SealInto(job);
+}
+
+void Decode(PageJob& job, uint32_t worker) {
+  PageHeader header;
+  if (!Verify(job, &header)) return;
+  const Bytes payload = PayloadOf(job, header.payload_bytes);
+  if (!job.codec->Decode(payload, header.token_count, Frame::kOriginal, job.raw,
+                         job.scratch->Get(worker, *job.codec))) {
+    job.result = BlockResult::kMismatch;
+    return;
+  }
+  job.value_hash = Xxh3(job.raw);
+}
+
+void HashPayload(PageJob& job) {
+  PageHeader header;
+  if (!Verify(job, &header)) return;
+  job.value_hash = Xxh3(PayloadOf(job, header.payload_bytes));
+}
+
+// WHY a copy: the stamp in the slot may be rewritten while the page is on its way. It leaves zero.
+void CopyPage(PageJob& job) {
+  PageHeader header;
+  if (!Verify(job, &header)) return;
+  StoreHeader(header, job.raw);
+  std::memcpy(job.raw.data() + kPageHeaderBytes, job.page.data() + kPageHeaderBytes,
+              header.payload_bytes);
+  job.value_hash = Xxh3(job.raw);
+}
+
+}  // namespace
+
+void RunPageJob(void* arg, uint32_t worker) noexcept {
+  auto& job = *static_cast<PageJob*>(arg);
+  switch (job.kind) {
+    case PageJobKind::kEncode:
+      return Encode(job, worker);
+    case PageJobKind::kAcceptPacked:
+      return AcceptPacked(job, worker);
+    case PageJobKind::kAcceptPage:
+      return AcceptPage(job, worker);
+    case PageJobKind::kDecode:
+      return Decode(job, worker);
+    case PageJobKind::kHashPayload:
+      return HashPayload(job);
+    case PageJobKind::kCopyPage:
+      return CopyPage(job);
+    case PageJobKind::kVerify:
+      job.result = SegmentLog::VerifyRecord(job.page, job.header.key, job.location);
+      return;
+  }
+}
+
+}  // namespace crumb::core

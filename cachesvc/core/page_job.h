@@ -1,0 +1,65 @@
+// PageJob: the work on page bytes that the shard hands to the device queue: encoding, decoding,
+// verifying, hashing. A job touches only the memory and the immutable codec named in it. Filled by
+// the shard, run once on a worker, read by the shard after its token came back.
+#ifndef CRUMB_CACHESVC_CORE_PAGE_JOB_H_
+#define CRUMB_CACHESVC_CORE_PAGE_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cachesvc/base/page_header.h"
+#include "gpu/codec/page_codec.h"
+#include "gpu/device/device_queue.h"
+#include "storage/segment/segment_log.h"
+
+namespace crumb::core {
+
+// Working memory of codecs, one per worker, made by the worker that first needs it.
+class WorkerScratch {
+ public:
+  explicit WorkerScratch(uint32_t workers) : scratch_(workers) {}
+  PageCodec::Scratch* Get(uint32_t worker, const PageCodec& codec) {
+    if (scratch_[worker] == nullptr) scratch_[worker] = codec.MakeScratch();
+    return scratch_[worker].get();
+  }
+
+ private:
+  std::vector<std::unique_ptr<PageCodec::Scratch>> scratch_;
+};
+
+enum class PageJobKind : uint8_t {
+  kEncode,        // raw -> payload in page; seals `header` into page
+  kAcceptPacked,  // payload is in page: checks it (through raw), seals `header` into page
+  kAcceptPage,    // page came from outside: checks its checksum and payload (through raw)
+  kDecode,        // verifies page, decodes payload to raw, hashes raw
+  kHashPayload,   // verifies page, hashes the payload
+  kCopyPage,      // verifies page, copies header (without stamp) and payload to raw, hashes that
+  kVerify,        // page was read from NVMe: SegmentLog::VerifyRecord
+};
+
+struct PageJob {
+  PageJobKind kind = PageJobKind::kEncode;
+  Effort effort = Effort::kNormal;
+  RawDtype dtype = RawDtype::kBf16;
+  const PageCodec* codec = nullptr;
+  WorkerScratch* scratch = nullptr;
+  MutableBytes page;      // slot of the stored page
+  MutableBytes raw;       // staging
+  PageHeader header;      // put: what to seal; get: key, codec and length that the page must have
+  DiskLocation location;  // kVerify
+  bool keep_non_finite = false;  // NaN and Inf may be kept (raw codec only)
+
+  // Results.
+  BlockResult result = BlockResult::kOk;
+  EncodeReport report;
+  uint64_t value_hash = 0;
+  uint64_t took_us = 0;  // set by the shard, time in the queue included
+};
+
+// DeviceJob::run; `arg` is a PageJob.
+void RunPageJob(void* arg, uint32_t worker) noexcept;
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_PAGE_JOB_H_

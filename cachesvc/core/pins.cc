@@ -1,0 +1,84 @@
+// Client pins: a page stays in memory until the pin's time is over, the client unpins, or its
+// session closes. One pin per session and page; pinning again moves its end. And all timers.
+#include <algorithm>
+
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+
+// A block is pinned with all its parts or not at all.
+BlockResult EngineImpl::PinBlock(Session& session, const Binding& binding, const Digest& digest,
+                                 uint64_t ttl_us) {
+  if (digest == Digest{}) return BlockResult::kInvalid;
+  std::array<EntryId, kPartsMax> ids{};
+  const uint32_t parts = binding.part_count();
+  for (uint32_t part = 0; part < parts; ++part) {
+    if (FindLive(binding.Key(digest, part), &ids[part]) != Live::kYes) return BlockResult::kMiss;
+  }
+  if (ttl_us != 0 && pins.free() < parts) return BlockResult::kBusy;
+  for (uint32_t part = 0; part < parts; ++part) PinOne(session, ids[part], ttl_us);
+  return BlockResult::kOk;
+}
+
+BlockResult EngineImpl::PinOne(Session& session, EntryId id, uint64_t ttl_us) {
+  const std::pair<uint64_t, EntryId> name{session.id.value, id};
+  auto it = pin_ids.find(name);
+  if (it != pin_ids.end() && pins[it->second].entry_generation != index.at(id).generation) {
+    Unpin(it->second);  // of a page that is gone
+    it = pin_ids.end();
+  }
+  if (ttl_us == 0) {
+    if (it != pin_ids.end()) Unpin(it->second);
+    return BlockResult::kOk;
+  }
+  const uint64_t ends_us = now() + std::min(ttl_us, options.limits.pin_ttl_us_max);
+  if (it != pin_ids.end()) {
+    pin_timers.Set(it->second, ends_us);
+    return BlockResult::kOk;
+  }
+  const uint32_t pin = pins.Take();
+  if (pin == Slab<PinRecord>::kNone) return BlockResult::kBusy;
+  Entry& entry = index.at(id);
+  pins[pin].session = session.id;
+  pins[pin].entry = id;
+  pins[pin].entry_generation = entry.generation;
+  session.pins.PushBack(pins, pin);
+  pin_ids.emplace(name, pin);
+  pin_timers.Set(pin, ends_us);
+  if (entry.client_pins++ == 0 && entry.in_memory()) pool().Pin(entry.slot);
+  Rehold(id);
+  return BlockResult::kOk;
+}
+
+void EngineImpl::Unpin(uint32_t pin_id) {
+  PinRecord& pin = pins[pin_id];
+  pin_timers.Remove(pin_id);
+  pin_ids.erase({pin.session.value, pin.entry});
+  pin.list->Remove(pins, pin_id);
+  if (index.Alive(pin.entry, pin.entry_generation)) {
+    Entry& entry = index.at(pin.entry);
+    if (--entry.client_pins == 0 && entry.in_memory()) {
+      pool().Unpin(entry.slot);
+      Rehold(pin.entry);
+    }
+  }
+  pins.Give(pin_id);
+}
+
+int EngineImpl::RunTimers() {
+  int fired = 0;
+  const uint64_t time_us = now();
+  uint32_t id = 0;
+  while (pin_timers.PopDue(time_us, &id)) {
+    Unpin(id);
+    ++fired;
+  }
+  while (request_timers.PopDue(time_us, &id)) {
+    ++counts.deadline_exceeded;
+    ++fired;
+    CancelRequest(id, BlockResult::kTimeout);
+  }
+  return fired;
+}
+
+}  // namespace crumb::core

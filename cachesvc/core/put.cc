@@ -1,0 +1,373 @@
+// put: rules -> staging -> slot -> pull -> encode along the ladder -> publish -> durable write.
+// A put that fails leaves no trace; one key has one writer at a time.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+uint32_t TokensOf(const Block& block) {
+  const uint32_t page_tokens = block.binding->part(block.wire.part).page_tokens;
+  return block.wire.token_count == 0 ? page_tokens : block.wire.token_count;
+}
+
+const BoundCodec& CodecOf(const Block& block) {
+  return block.binding->ladder(block.wire.part)[block.rung];
+}
+
+// The second put of a key replaces only if strictly better. A page that this layout cannot read
+// would shadow the key for good, so anything readable is better.
+bool IsBetter(const Block& block, Precision precision, const Entry& entry) {
+  if (block.binding->FindReader(block.wire.part, entry.codec_id) == nullptr) return true;
+  if (precision != entry.precision) return precision < entry.precision;
+  return block.lossy_depth < entry.lossy_depth;
+}
+
+PageHeader MakeHeader(const Block& block, const BoundCodec& codec) {
+  PageHeader header;
+  header.precision = codec.precision;
+  header.provenance = block.wire.provenance;
+  header.identity_prefix = block.binding->identity_prefix();
+  header.codec_id = codec.id;
+  header.key = block.key;
+  header.parent_prefix = block.parent.is_zero() ? 0 : block.parent.prefix64();
+  header.token_start = block.wire.token_start;
+  header.token_count = static_cast<uint16_t>(TokensOf(block));
+  header.lossy_depth = block.lossy_depth;
+  header.payload_bytes = codec.payload_bytes;
+  header.tenant_prefix = block.binding->tenant_prefix();
+  header.part = block.wire.part;
+  header.raw_bytes = static_cast<uint32_t>(block.binding->part(block.wire.part).raw_bytes);
+  if (block.rung >
+      block.binding->rung(block.wire.part, block.wire.token_start != kTokenStartUnknown)) {
+    header.flags |= kPageFlagStepped;
+  }
+  return header;
+}
+
+}  // namespace
+
+// Parent rules. A partial page is never a parent; where both positions are known they must meet.
+BlockResult EngineImpl::CheckParent(Block& block, const Session& session) {
+  if (block.parent.is_zero()) return BlockResult::kOk;
+  EntryId id = kNoId;
+  uint8_t parent_depth = 0;
+  if (FindLive(block.parent, &id) == Live::kYes) {
+    const Entry& parent = index.at(id);
+    const uint32_t page_tokens = block.binding->part(block.wire.part).page_tokens;
+    if (parent.token_count < page_tokens) return BlockResult::kInvalid;
+    const bool known =
+        parent.token_start != kTokenStartUnknown && block.wire.token_start != kTokenStartUnknown;
+    if (known && block.wire.token_start != parent.token_start + page_tokens) {
+      return BlockResult::kInvalid;
+    }
+    parent_depth = parent.lossy_depth;
+  }
+  block.lossy_depth = session.served.ChildDepth(block.parent.prefix64(), parent_depth);
+  return BlockResult::kOk;
+}
+
+// What is there (block.entry) is as good. True: it must be made durable first, and the block goes
+// on with that.
+bool EngineImpl::PutExists(Block& block) {
+  const Entry& entry = index.at(block.entry);
+  block.entry_generation = entry.generation;
+  block.reply = {.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+                 .precision = entry.precision,
+                 .lossy_depth = entry.lossy_depth,
+                 .value_bytes = kPageHeaderBytes + entry.payload_bytes};
+  if (!block.durable || entry.durable || !entry.in_memory()) return false;
+  ReleaseStaging(block);
+  ReleasePage(block);
+  block.exists = true;
+  block.step = Step::kPutDurable;
+  return true;
+}
+
+bool EngineImpl::PutStart(Block& block) {
+  if (!Lead(block)) return false;
+  EndPhase(block, Phase::kQueue);
+  if (block.flushed) return Finish(block, BlockResult::kCancelled), false;
+  Session* session = FindSession(block.session);
+  if (session == nullptr) return Finish(block, BlockResult::kUnavailable), false;
+  if (const BlockResult check = CheckParent(block, *session); check != BlockResult::kOk) {
+    return Finish(block, check), false;
+  }
+  EntryId id = kNoId;
+  const Live live = FindLive(block.key, &id);
+  if (live == Live::kLater) return Wait(disk_wait, block), false;
+  const bool position_known = block.wire.token_start != kTokenStartUnknown;
+  block.rung =
+      block.form == PageForm::kRaw ? block.binding->rung(block.wire.part, position_known) : 0;
+  if (live == Live::kYes && block.form != PageForm::kPage) {
+    if (!IsBetter(block, CodecOf(block).precision, index.at(id))) {
+      block.entry = id;
+      if (PutExists(block)) return true;
+      // Only on NVMe and maybe not yet stable: then it is written anew from the bytes at hand.
+      const bool renew = block.durable && !index.at(id).in_memory() && !index.at(id).durable;
+      if (!renew) return Finish(block, BlockResult::kExists), false;
+    }
+  }
+  EndPhase(block, Phase::kIndex);
+  block.step = Step::kPutStage;
+  return true;
+}
+
+bool EngineImpl::PutStage(Block& block) {
+  const PartShape& part = block.binding->part(block.wire.part);
+  if (block.form != PageForm::kRaw) {
+    uint64_t payload_bytes = CodecOf(block).payload_bytes;
+    if (block.form == PageForm::kPacked && block.wire.value_bytes != payload_bytes) {
+      return Finish(block, BlockResult::kMismatch), false;
+    }
+    if (block.form == PageForm::kPage) {
+      const uint64_t most = kPageHeaderBytes + part.raw_bytes;
+      if (block.wire.value_bytes <= kPageHeaderBytes || block.wire.value_bytes > most) {
+        return Finish(block, BlockResult::kMismatch), false;
+      }
+    }
+  }
+  if (!AcquireStaging(block, part.raw_bytes, Direction::kIn)) return false;
+  block.step = Step::kPutSlot;
+  return true;
+}
+
+bool EngineImpl::PutSlot(Block& block) {
+  uint64_t payload_bytes = CodecOf(block).payload_bytes;
+  if (block.form == PageForm::kPage) payload_bytes = block.wire.value_bytes - kPageHeaderBytes;
+  switch (AcquireSlot(block, PageSlotBytes(payload_bytes))) {
+    case Grant::kGot:
+      block.step = block.pulled ? Step::kPutEncode : Step::kPutPull;
+      return true;
+    case Grant::kWait:
+      return false;
+    case Grant::kNever:
+      ++counts.alloc_failures;
+      Finish(block, BlockResult::kNoSpace);
+      return false;
+  }
+  return false;
+}
+
+bool EngineImpl::PutPull(Block& block) {
+  const uint64_t raw_bytes = block.binding->part(block.wire.part).raw_bytes;
+  TransferPlan plan;
+  if (block.form == PageForm::kRaw) {
+    plan.local = pool().memory(block.staging).subspan(0, raw_bytes);
+    plan.tokens = block.wire.token_count;
+  } else {
+    const uint32_t skip = block.form == PageForm::kPacked ? kPageHeaderBytes : 0;
+    plan.local = pool().memory(block.page).subspan(skip, block.wire.value_bytes);
+  }
+  StartTransfer(block, plan);
+  return false;
+}
+
+// A page from outside must be one that could have been put here under this key.
+BlockResult EngineImpl::ExpectPage(Block& block) {
+  const PageHeader header = LoadHeader(pool().memory(block.page));
+  if (CheckHeaderFields(header) != PageCheck::kOk) return BlockResult::kMismatch;
+  const BoundCodec* codec = block.binding->FindReader(block.wire.part, header.codec_id);
+  if (codec == nullptr || codec->precision != header.precision) return BlockResult::kMismatch;
+  if (kPageHeaderBytes + header.payload_bytes != block.wire.value_bytes ||
+      header.payload_bytes != codec->payload_bytes) {
+    return BlockResult::kMismatch;
+  }
+  const PageHeader want = MakeHeader(block, *codec);
+  if (header.identity_prefix != want.identity_prefix || header.key != want.key ||
+      header.tenant_prefix != want.tenant_prefix || header.part != want.part ||
+      header.raw_bytes != want.raw_bytes ||
+      header.token_count > block.binding->part(want.part).page_tokens) {
+    return BlockResult::kMismatch;
+  }
+  if (block.wire.token_count != 0 && header.token_count != block.wire.token_count) {
+    return BlockResult::kMismatch;
+  }
+  EntryId id = kNoId;
+  block.lossy_depth = header.lossy_depth;
+  if (FindLive(block.key, &id) == Live::kYes && !IsBetter(block, header.precision, index.at(id))) {
+    block.entry = id;
+    return BlockResult::kExists;
+  }
+  block.job.codec = codec->codec.get();
+  block.job.header = header;
+  block.job.header.segment = block.job.header.generation = 0;
+  block.job.header.log_sequence = block.job.header.reserved3 = block.job.header.stamp_checksum = 0;
+  return BlockResult::kOk;
+}
+
+bool EngineImpl::PutEncode(Block& block) {
+  const PartShape& part = block.binding->part(block.wire.part);
+  const BoundCodec& codec = CodecOf(block);
+  block.job = PageJob{};
+  block.job.effort = block.binding->effort();
+  block.job.dtype = part.dtype;
+  block.job.page = pool().memory(block.page);
+  block.job.raw = pool().memory(block.staging).subspan(0, part.raw_bytes);
+  block.job.keep_non_finite = block.binding->keep_non_finite_raw();
+  if (block.form == PageForm::kPage) {
+    block.job.kind = PageJobKind::kAcceptPage;
+    const BlockResult check = ExpectPage(block);
+    if (check == BlockResult::kExists && PutExists(block)) return true;
+    if (check != BlockResult::kOk) return Finish(block, check), false;
+  } else {
+    block.job.kind =
+        block.form == PageForm::kRaw ? PageJobKind::kEncode : PageJobKind::kAcceptPacked;
+    block.job.codec = codec.codec.get();
+    block.job.header = MakeHeader(block, codec);
+    // A layout that wants raw pages wants them as they are.
+    const bool wants_raw = block.binding->ladder(block.wire.part).front().kind == CodecKind::kRaw;
+    if (wants_raw) block.job.keep_non_finite = true;
+  }
+  SubmitJob(block);
+  return false;
+}
+
+// One page, another rung: the slot has the wrong size now.
+bool EngineImpl::ClimbLadder(Block& block, uint32_t rung) {
+  if (rung >= block.binding->ladder(block.wire.part).size()) return false;
+  ReleasePage(block);
+  block.rung = rung;
+  block.step = Step::kPutSlot;
+  Run(block);
+  return true;
+}
+
+void EngineImpl::OnPutJob(Block& block) {
+  const PageJob& job = block.job;
+  const EncodeReport& report = job.report;
+  const uint32_t last = static_cast<uint32_t>(block.binding->ladder(block.wire.part).size()) - 1;
+  const bool finite =
+      job.result != BlockResult::kNonFinite && (job.header.flags & kPageFlagNonFinite) == 0;
+  if (!finite) ++counts.non_finite_pages;
+  if (job.result == BlockResult::kNonFinite) {
+    if (block.form == PageForm::kRaw && job.keep_non_finite && block.rung < last) {
+      ClimbLadder(block, last);
+      return;
+    }
+    block.reply.checksum = PackPlace({.layer_id = report.bad_layer_id,
+                                      .is_v = report.bad_is_v,
+                                      .head = static_cast<uint16_t>(report.bad_head),
+                                      .token = static_cast<uint16_t>(report.bad_token)});
+    return Finish(block, BlockResult::kNonFinite);
+  }
+  if (job.result != BlockResult::kOk) {
+    if (job.result == BlockResult::kCorrupt) ++counts.checksum_failures_peer;
+    return Finish(block, job.result);
+  }
+  if (job.kind == PageJobKind::kEncode) {
+    if (!report.fits) {
+      ++counts.ladder_steps;
+      if (!ClimbLadder(block, block.rung + 1)) Finish(block, BlockResult::kInvalid);
+      return;
+    }
+    ++counts.encode_pages;
+    counts.encode_us += job.took_us;
+    counts.encode_raw_bytes += job.header.raw_bytes;
+    counts.encode_packed_bytes += PageSlotBytes(job.header.payload_bytes);
+    counts.error_k += report.error_k;
+    counts.energy_k += report.energy_k;
+    counts.error_v += report.error_v;
+    counts.energy_v += report.energy_v;
+  }
+  block.step = Step::kPutPublish;
+  Run(block);
+}
+
+bool EngineImpl::PutPublish(Block& block) {
+  ReleaseStaging(block);
+  if (block.flushed) return Finish(block, BlockResult::kCancelled), false;
+  EntryId id = kNoId;
+  const Live live = FindLive(block.key, &id);
+  if (live == Live::kLater) return Wait(disk_wait, block), false;
+  if (live == Live::kYes && index.at(id).on_disk()) {
+    block.step = Step::kPutReplace;
+    return true;
+  }
+  return Publish(block, DiskLocation{}, false);
+}
+
+// WHY before publishing: the entry's location must never hold another image than its slot, and a
+// page that was promised durable must not be replaced by one that is not.
+bool EngineImpl::PutReplace(Block& block) {
+  EntryId id = kNoId;
+  const Live live = FindLive(block.key, &id);
+  if (live == Live::kLater) return Wait(disk_wait, block), false;
+  if (live == Live::kNo || !index.at(id).on_disk()) return Publish(block, DiskLocation{}, false);
+  const BlockResult result = StartBlockAppend(block, block.durable || index.at(id).durable);
+  if (result == BlockResult::kBusy) {
+    Wait(disk_wait, block);
+  } else if (result != BlockResult::kOk) {
+    Finish(block, BlockResult::kIo);
+  }
+  return false;
+}
+
+// The page becomes visible. True: the block goes on with the durable write.
+bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durable) {
+  const PageHeader& header = block.job.header;
+  EntryId id = index.Find(block.key);
+  if (id == kNoId) id = InsertEntry(block.key);
+  if (id == kNoId) return Finish(block, BlockResult::kNoSpace), false;
+  if (index.at(id).in_memory()) DetachSlot(id);
+  Entry& entry = index.at(id);
+  if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image
+  if (entry.read != kNoId) reads[entry.read].entry = kNoId;
+  entry.append = entry.read = kNoId;
+  entry.identity_prefix = header.identity_prefix;
+  entry.tenant_prefix = header.tenant_prefix;
+  entry.codec_id = header.codec_id;
+  entry.payload_bytes = header.payload_bytes;
+  entry.raw_bytes = header.raw_bytes;
+  entry.token_start = header.token_start;
+  entry.token_count = header.token_count;
+  entry.part = header.part;
+  entry.born = flush_sequence;
+  entry.precision = header.precision;
+  entry.provenance = header.provenance;
+  entry.lossy_depth = header.lossy_depth;
+  entry.header_flags = static_cast<uint8_t>(header.flags);
+  entry.location = location;
+  entry.durable = location.generation != 0 && durable;
+  SetParent(id, header.parent_prefix);
+  block.page_owned = false;
+  --transient_slots;
+  AttachSlot(id, std::exchange(block.page, SlotId{}));
+  block.entry = id;
+  block.entry_generation = entry.generation;
+  block.reply = {.tier = Tier::kDram,
+                 .precision = entry.precision,
+                 .lossy_depth = entry.lossy_depth,
+                 .value_bytes = kPageHeaderBytes + entry.payload_bytes};
+  counts.bytes_in[static_cast<size_t>(Tier::kDram)] += PageSlotBytes(entry.payload_bytes);
+  if (Session* session = FindSession(block.session); session != nullptr) {
+    session->served.Note(block.key.prefix64(), entry.lossy_depth);
+  }
+  WakeParked(block.key);
+  if (block.durable && !entry.durable) {
+    block.step = Step::kPutDurable;
+    return true;
+  }
+  Finish(block, BlockResult::kOk);
+  return false;
+}
+
+bool EngineImpl::PutDurable(Block& block) {
+  const BlockResult done = block.exists ? BlockResult::kExists : BlockResult::kOk;
+  const bool alive = index.Alive(block.entry, block.entry_generation);
+  if (alive && index.at(block.entry).on_disk() && index.at(block.entry).durable) {
+    return Finish(block, done), false;
+  }
+  if (!alive || block.write_failed || log == nullptr || !index.at(block.entry).in_memory()) {
+    return Finish(block, BlockResult::kNotDurable), false;
+  }
+  Entry& entry = index.at(block.entry);
+  if (entry.append == kNoId) {
+    const BlockResult result = StartAppend(block.entry, true, false);
+    if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
+    if (result != BlockResult::kOk) return Finish(block, BlockResult::kNotDurable), false;
+  }
+  Wait(appends[entry.append].waiters, block);
+  return false;
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,29 @@
+// Counters as they are, gauges from the state of the moment.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+
+EngineStats EngineImpl::Stats() const {
+  EngineStats stats = counts;
+  stats.in_flight = {};
+  for (uint32_t id = 0; id < requests.size(); ++id) {
+    if (requests[id].used) ++stats.in_flight[static_cast<size_t>(requests[id].op)];
+  }
+  stats.pool_capacity_bytes = pool().capacity_bytes();
+  stats.pool_used_bytes = pool().used_bytes();
+  stats.pool_pages = pool().used_slots();
+  stats.pool_pinned = pool().pinned_slots();
+  stats.staging_capacity_bytes = pool().staging_capacity_bytes();
+  stats.staging_used_bytes = pool().staging_used_bytes();
+  stats.index_entries = index.size();
+  stats.index_bytes = index.bytes_used();
+  stats.sessions = sessions.size();
+  stats.peers = peers.taken();
+  stats.pins = pins.taken();
+  stats.waiters = parked.size();
+  stats.nvme_present = log != nullptr;
+  if (log != nullptr) stats.nvme = log->stats();
+  return stats;
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,99 @@
+// The engine's turn: events in, timers, waiting lists in a fixed order, submissions out. Also its
+// birth: sizes from limits, entries from recovery.
+#include <algorithm>
+
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+
+EngineState::EngineState(const EngineOptions& engine_options, Index engine_index,
+                         std::unique_ptr<EvictionPolicy> engine_policy, Arena engine_owner_memory)
+    : options(engine_options),
+      index(std::move(engine_index)),
+      policy(std::move(engine_policy)),
+      owner_memory(std::move(engine_owner_memory)),
+      slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
+                 owner_memory.bytes().size() / sizeof(uint32_t)),
+      scratch(engine_options.queue->worker_count()),
+      peers(engine_options.limits.peers_max),
+      requests(engine_options.limits.requests_max),
+      blocks(engine_options.limits.blocks_in_flight_max),
+      appends(kAppendsMax),
+      reads(kReadsMax),
+      flushes(kFlushesMax),
+      pins(engine_options.limits.pins_max),
+      request_timers(engine_options.limits.requests_max),
+      pin_timers(engine_options.limits.pins_max),
+      reply_buffer(ReplyBytes(kBlocksPerRequestMax)) {
+  bindings.reserve(options.limits.layouts_max);
+  peer_ids.reserve(options.limits.peers_max);
+  leaders.reserve(options.limits.blocks_in_flight_max);
+  unsent.reserve(options.limits.requests_max);
+  unverified.reserve(kReadsMax);
+  forgets.reserve(kAppendsMax);
+  spare_segments.reserve(options.limits.transfers_max);
+}
+
+void EngineImpl::OnRecord(const RecoveredRecord& record) {
+  const PageHeader& header = record.header;
+  EntryId id = index.Find(header.key);
+  if (id != kNoId) EraseEntry(id);  // the newest comes last
+  id = index.Insert(header.key);
+  if (id == kNoId) return;
+  Entry& entry = index.at(id);
+  entry.identity_prefix = header.identity_prefix;
+  entry.tenant_prefix = header.tenant_prefix;
+  entry.codec_id = header.codec_id;
+  entry.location = record.location;
+  entry.payload_bytes = header.payload_bytes;
+  entry.raw_bytes = header.raw_bytes;
+  entry.token_start = header.token_start;
+  entry.token_count = header.token_count;
+  entry.part = header.part;
+  entry.precision = header.precision;
+  entry.provenance = header.provenance;
+  entry.lossy_depth = header.lossy_depth;
+  entry.header_flags = static_cast<uint8_t>(header.flags);
+  entry.durable = true;
+  SetParent(id, header.parent_prefix);
+}
+
+int EngineImpl::Poll() {
+  size_t found = 0;
+  for (size_t i = 0; i < transports.size(); ++i) {
+    PolledEvents& events = polled[i];
+    CRUMB_CHECK(events.count == 0);  // RunReady comes after every Poll
+    events.count = transports[i]->Poll(absl::MakeSpan(events.events));
+    found += events.count;
+  }
+  jobs_done_count = options.queue->Poll(absl::MakeSpan(jobs_done));
+  if (log != nullptr) log_event_count = log->Poll(absl::MakeSpan(log_events));
+  return static_cast<int>(found + jobs_done_count + log_event_count);
+}
+
+int EngineImpl::RunReady() {
+  int work = 0;
+  for (uint32_t i = 0; i < transports.size(); ++i) {
+    for (size_t e = 0; e < polled[i].count; ++e) OnNetEvent(i, polled[i].events[e]);
+    work += static_cast<int>(std::exchange(polled[i].count, 0));
+  }
+  for (size_t i = 0; i < jobs_done_count; ++i) OnJobDone(jobs_done[i]);
+  work += static_cast<int>(std::exchange(jobs_done_count, 0));
+  for (size_t i = 0; i < log_event_count; ++i) OnLogEvent(log_events[i]);
+  work += static_cast<int>(std::exchange(log_event_count, 0));
+  work += RunTimers();
+  for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &slot_wait, &stage_wait[0],
+                            &stage_wait[1], &ready}) {
+    work += RetryList(*list);
+  }
+  KeepEvictionsAhead();
+  RetryUnverified();
+  RetryUnsent();
+  RetryForgets();
+  work += RunFlushes();
+  work += RunDrain();
+  if (log != nullptr) log->Submit();
+  return work;
+}
+
+}  // namespace crumb::core

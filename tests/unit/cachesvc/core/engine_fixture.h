@@ -1,0 +1,204 @@
+// One engine in a box for tests: loopback transport, a clock that only the test moves, a device
+// queue that runs jobs when the test polls, and workers that lend plain memory. Nothing here waits
+// or sleeps: Settle turns the engine until nothing moves.
+#ifndef CRUMB_TESTS_UNIT_CACHESVC_CORE_ENGINE_FIXTURE_H_
+#define CRUMB_TESTS_UNIT_CACHESVC_CORE_ENGINE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/hash.h"
+#include "cachesvc/base/wire.h"
+#include "cachesvc/core/engine.h"
+#include "cachesvc/net/loopback_transport.h"
+#include "tests/unit/cachesvc/core/fake_codec.h"
+
+namespace crumb::testing {
+
+class ManualClock final : public Clock {
+ public:
+  uint64_t now_us() const override { return now_us_; }
+  void Advance(uint64_t us) { now_us_ += us; }
+
+ private:
+  uint64_t now_us_ = 1'000'000;
+};
+
+// Runs at most `steps` jobs per Poll; refuses more than `jobs_max`.
+class InlineQueue final : public DeviceQueue {
+ public:
+  size_t jobs_max = 64;
+  size_t steps = 64;
+
+  bool Submit(const DeviceJob& job) override {
+    if (jobs_.size() >= jobs_max) return false;
+    jobs_.push_back(job);
+    return true;
+  }
+  size_t Poll(absl::Span<uint64_t> done) override {
+    size_t count = 0;
+    while (count < done.size() && count < steps && !jobs_.empty()) {
+      const DeviceJob job = jobs_.front();
+      jobs_.pop_front();
+      job.run(job.arg, 0);
+      done[count++] = job.token;
+    }
+    return count;
+  }
+  size_t in_flight() const override { return jobs_.size(); }
+  uint32_t worker_count() const override { return 1; }
+  int wake_fd() const override { return -1; }
+
+ private:
+  std::deque<DeviceJob> jobs_;
+};
+
+inline constexpr uint32_t kLayout = 1;
+inline constexpr uint32_t kRegionSet = 1;
+inline constexpr uint32_t kTokens = 16;
+inline constexpr uint64_t kRawBytes = 2ull * kTokens * 128 * 2;  // K and V, one head, bf16: 8 KiB
+
+inline Identity SmallIdentity(uint32_t head_groups = 1) {
+  Identity identity;
+  identity.model = "test/model";
+  identity.revision = "1";
+  identity.weights_dtype = "bf16";
+  identity.page_tokens = kTokens;
+  identity.head_groups = head_groups;
+  identity.groups.push_back({.kind = AttentionKind::kGqa,
+                             .kv_heads = head_groups,
+                             .k_dim = 128,
+                             .v_dim = 128,
+                             .window = 0,
+                             .layer_ids = {0}});
+  return identity;
+}
+
+inline Digest DigestNumber(uint64_t number) {
+  return DigestOf(Bytes(reinterpret_cast<const uint8_t*>(&number), sizeof(number)));
+}
+
+// A page that says which one it is; finite as bf16.
+inline std::vector<uint8_t> PageOf(uint64_t seed) {
+  std::vector<uint8_t> page(kRawBytes);
+  uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
+  for (uint8_t& byte : page) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    byte = static_cast<uint8_t>(state >> 33) & 0x3f;
+  }
+  return page;
+}
+
+struct Reply {
+  uint64_t request_id = 0;
+  std::vector<WireBlockReply> blocks;
+};
+
+struct BlockSpec {
+  Digest digest;
+  Digest parent{};
+  uint32_t token_start = 0;
+  uint16_t token_count = 0;
+  uint16_t part = 0;
+  uint32_t slot = 0;
+  uint32_t value_bytes = 0;
+};
+
+struct RequestSpec {
+  WireType type = WireType::kPut;
+  std::vector<BlockSpec> blocks;
+  uint16_t flags = 0;
+  PageForm form = PageForm::kRaw;
+  uint32_t deadline_us = 0;
+  uint32_t layout = kLayout;
+  uint32_t region_set = kRegionSet;
+  uint64_t request_id = 0;  // 0: the next
+  uint64_t session = 0;     // 0: the worker's own
+};
+
+// A worker: one session, one peer, `slots` values of lent memory.
+class Worker {
+ public:
+  struct Options {
+    uint64_t session = 1;
+    std::string tenant = "t";
+    uint32_t slots = 64;
+    uint32_t layout = kLayout;
+  };
+  Worker(Engine* engine, LoopbackTransport* transport, const Options& options);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  std::vector<uint8_t> Message(RequestSpec spec);
+  // Sends without waiting; returns the request id.
+  uint64_t Send(const RequestSpec& spec);
+  BlockResult SendBytes(Bytes message) { return transport_->Inject(peer, message); }
+  bool Answered(uint64_t request_id) const { return replies.count(request_id) > 0; }
+  void Fill(uint32_t slot, const std::vector<uint8_t>& value);
+  std::vector<uint8_t> Read(uint32_t slot, size_t bytes = kRawBytes) const;
+
+  PeerId peer;
+  SessionId session;
+  std::map<uint64_t, Reply> replies;  // by request id
+
+ private:
+  static void OnMessage(void* arg, Bytes message);
+
+  LoopbackTransport* transport_;
+  uint64_t slot_bytes_ = kRawBytes + 2 * kPageHeaderBytes;
+  std::vector<uint8_t> memory_;
+  uint64_t next_request_ = 1;
+};
+
+struct RigOptions {
+  uint64_t main_bytes = 1 << 20;
+  uint64_t staging_bytes = 256 << 10;
+  EngineLimits limits = {};
+  CodecKind codec = CodecKind::kCrumbInt2;
+  bool keep_non_finite_raw = false;
+  uint32_t parts = 1;
+  uint8_t max_lossy_depth = 255;
+};
+
+// The engine and what it stands on.
+class Rig {
+ public:
+  explicit Rig(const RigOptions& options = {});
+
+  // Codecs that put pages under `kind` first, then up the ladder to raw.
+  LayoutBinding Bind(CodecKind kind, const std::string& tenant = "t") const;
+  Worker& AddWorker(const Worker::Options& options);
+  Worker& worker(size_t index = 0) { return *workers_[index]; }
+  void Turn();
+  // Turns until `turns` turns in a row did nothing.
+  void Settle();
+
+  // One block, sent and settled.
+  WireBlockReply Put(uint64_t key, const std::vector<uint8_t>& page, uint16_t flags = 0);
+  WireBlockReply Get(uint64_t key, std::vector<uint8_t>* page, PageForm form = PageForm::kRaw);
+  WireBlockReply Ask(const RequestSpec& spec, size_t worker = 0);
+  WireBlockReply Lookup(uint64_t key);
+  WireBlockReply Delete(uint64_t key);
+  // Nothing is in flight and nothing is pinned by operations.
+  void ExpectAtRest() const;
+
+  RigOptions options;
+  ManualClock clock;
+  InlineQueue queue;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<LoopbackTransport> transport;
+  std::shared_ptr<const Layout> layout;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace crumb::testing
+
+#endif  // CRUMB_TESTS_UNIT_CACHESVC_CORE_ENGINE_FIXTURE_H_
