@@ -1,5 +1,8 @@
 // put: rules -> staging -> slot -> pull -> encode along the ladder -> publish -> durable write.
 // A put that fails leaves no trace; one key has one writer at a time.
+#include <cstddef>
+#include <cstring>
+
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
@@ -189,9 +192,8 @@ BlockResult EngineImpl::ExpectPage(Block& block) {
     return BlockResult::kExists;
   }
   block.job.codec = codec->codec.get();
-  block.job.header = header;
-  block.job.header.segment = block.job.header.generation = 0;
-  block.job.header.log_sequence = block.job.header.reserved3 = block.job.header.stamp_checksum = 0;
+  block.job.header = PageHeader{};  // the stamp of wherever it came from is not ours
+  std::memcpy(static_cast<void*>(&block.job.header), &header, offsetof(PageHeader, segment));
   return BlockResult::kOk;
 }
 
