@@ -375,6 +375,47 @@ TEST(PageCodecTest, SmallPagesAndNoCentring) {
   }
 }
 
+// A set that has calibration but no matrices: crumb and oscar rotate by Hadamard.
+TEST(PageCodecTest, SetWithoutMatricesMeansHadamard) {
+  RotationSet::Contents contents;
+  contents.model = "test";
+  contents.revision = "1";
+  RotationLayer layer;
+  layer.kv_heads = 1;
+  layer.k_dim = 64;
+  layer.k_mean.assign(64, 0.5f);
+  contents.layers = {layer};
+  const auto made = RotationSet::Make(std::move(contents));
+  ASSERT_TRUE(made.ok()) << made.status();
+  const PartShape part = MakePart({});
+  const std::vector<uint8_t> raw = RandomPage(part.raw_bytes, 1);
+
+  Bench oscar(part, DefaultOf(CodecKind::kOscarInt2, *made), *made);
+  CodecDescriptor same = DefaultOf(CodecKind::kHadamardInt2, nullptr);
+  same.clip_k = 0.96f;
+  same.clip_v = 0.92f;
+  same.clip_method = ClipMethod::kSort;
+  Bench hadamard(part, same, nullptr);
+  oscar.Encode(raw, 64);
+  hadamard.Encode(raw, 64);
+  EXPECT_EQ(oscar.payload, hadamard.payload);
+
+  // A Hadamard codec may name a set for its mean of K alone; V does not see it.
+  CodecDescriptor centred = same;
+  centred.rotation_set = (*made)->hash();
+  centred.centring = Centring::kStaticMean;
+  Bench mean(part, centred, *made);
+  mean.Encode(raw, 64);
+  const auto layout = PayloadLayout::Make(part, centred);
+  const TensorLayout& v = layout->tensors()[1];
+  EXPECT_NE(mean.payload, hadamard.payload);
+  EXPECT_EQ(
+      std::memcmp(mean.payload.data() + v.offset, hadamard.payload.data() + v.offset, v.head_bytes),
+      0);
+  ASSERT_TRUE(mean.Decode(64));
+  EXPECT_LT(RelativeError(raw, mean.back), 0.4);
+}
+
 TEST(PageCodecTest, SectionsAreWhereTheFormatSays) {
   PartSpec spec;
   spec.layer_ids = {4, 9};

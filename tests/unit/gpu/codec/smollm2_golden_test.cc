@@ -146,5 +146,56 @@ TEST(SmolLm2GoldenTest, EveryVector) {
   std::printf("smollm2 golden: %zu of %zu vectors checked bit for bit\n", checked, golden.size());
 }
 
+// Whole payloads and decoded pages of one real page, frozen: a change of any byte is a change of
+// the format, or of what an effort level means.
+TEST(SmolLm2GoldenTest, PayloadsAreFrozen) {
+  struct Frozen {
+    CodecKind kind;
+    Effort effort;
+    const char* payload;
+    const char* page;
+  };
+  constexpr Frozen kFrozen[] = {
+      {CodecKind::kRaw, Effort::kNormal, "e5c44556fba97588", "e5c44556fba97588"},
+      {CodecKind::kCrumbInt2, Effort::kDraft, "e87e7f9d48c1f9ab", "eb7384cf798611c5"},
+      {CodecKind::kCrumbInt2, Effort::kNormal, "bfe6c022228eb873", "401c42e95c7a995e"},
+      {CodecKind::kCrumbInt2, Effort::kBest, "4a47d37f50ebd7b3", "d48cd0e76c91b07e"},
+      {CodecKind::kCrumbK3V2, Effort::kNormal, "41ecf3154251f159", "d21de4e438853179"},
+      {CodecKind::kCrumbInt4, Effort::kNormal, "9fcfdabb3f5c6303", "7fa0ef14dd367273"},
+      {CodecKind::kOscarInt2, Effort::kNormal, "de1d13b2230e20bb", "89b60b41f2465b7d"},
+      {CodecKind::kHadamardInt2, Effort::kNormal, "55930ee4cd118eff", "a0a0464010823c9e"},
+      {CodecKind::kNaiveInt2, Effort::kNormal, "5cfccd215bdb2485", "1968fbe043253298"},
+      {CodecKind::kInt4, Effort::kNormal, "91231f7f9eae411b", "73e50b45f09f0893"},
+      {CodecKind::kHadamardInt4, Effort::kNormal, "edb8cd4b64fc7206", "eac9628f6fbbe36c"},
+  };
+  const CodecSample sample;
+  const auto set = RotationSet::Load(testing::TestDataPath("smollm2/smollm2_sample.rot"));
+  ASSERT_TRUE(set.ok()) << set.status();
+  testing::PartSpec spec;
+  spec.layer_ids = {0, 15, 29};
+  spec.heads = testing::kSampleHeads;
+  const PartShape part = testing::MakePart(spec);
+  const std::vector<uint8_t> raw = sample.RawPage(spec.layer_ids, 128, spec.page_tokens);
+  const auto hex = [](const std::vector<uint8_t>& bytes) {
+    return absl::StrCat(absl::Hex(Xxh3(bytes), absl::kZeroPad16));
+  };
+  for (const Frozen& frozen : kFrozen) {
+    SCOPED_TRACE(absl::StrCat(ToString(frozen.kind), " ", ToString(frozen.effort)));
+    const auto codec =
+        PageCodec::Create(part, CodecDescriptor::Default(frozen.kind, (*set)->hash()), *set);
+    ASSERT_TRUE(codec.ok()) << codec.status();
+    const auto scratch = (*codec)->MakeScratch();
+    std::vector<uint8_t> payload((*codec)->payload_bytes()), back(raw.size());
+    const EncodeReport report = (*codec)->Encode(raw, spec.page_tokens, frozen.effort,
+                                                 absl::MakeSpan(payload), scratch.get());
+    EXPECT_EQ(report.result, BlockResult::kOk);
+    EXPECT_TRUE(report.fits);
+    ASSERT_TRUE((*codec)->Decode(payload, spec.page_tokens, Frame::kOriginal, absl::MakeSpan(back),
+                                 scratch.get()));
+    EXPECT_EQ(hex(payload), frozen.payload);
+    EXPECT_EQ(hex(back), frozen.page);
+  }
+}
+
 }  // namespace
 }  // namespace crumb
