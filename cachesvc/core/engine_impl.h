@@ -95,7 +95,7 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   Grant MakeRoom(uint64_t bytes);
   Grant MakeRoomByClearing(uint64_t bytes);
   Grant EvictOne(EntryId id);
-  bool AcquireStaging(Block& block, uint64_t bytes, Direction direction);
+  bool AcquireStaging(Block& block, uint64_t bytes, StageHalf half);
   void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
   void DetachSlot(EntryId id);               // releases it
   void PinForBlock(Block& block, EntryId id);

@@ -113,7 +113,7 @@ struct EngineState {
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
-  std::array<List<Block>, 2> stage_wait;  // by Direction
+  std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run
   std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused
   std::vector<uint32_t> unverified;       // reads that wait for room in the device queue

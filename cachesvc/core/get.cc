@@ -136,11 +136,11 @@ bool EngineImpl::GetLoadApart(Block& block) {
     const uint64_t record = entry.location.record_bytes;
     const uint64_t value = PageSlotBytes(ValueBytes(block, entry));
     if (!pool().CanEverStage(record + value)) return Finish(block, BlockResult::kMiss), false;
-    if (!AcquireStaging(block, value, Direction::kOut)) return false;
-    block.staging2 = pool().AllocateStaging(record, Direction::kOut);
+    if (!AcquireStaging(block, value, StageHalf::kOut)) return false;
+    block.staging2 = pool().AllocateStaging(record, StageHalf::kOut);
     if (!block.staging2.valid()) {
       ReleaseStaging(block);
-      return Wait(stage_wait[static_cast<size_t>(Direction::kOut)], block), false;
+      return Wait(stage_wait[static_cast<size_t>(StageHalf::kOut)], block), false;
     }
   }
   const BlockResult result = StartRead(id, block.staging2, &block);
@@ -158,7 +158,7 @@ bool EngineImpl::GetStage(Block& block) {
   const bool as_stored =
       block.form == PageForm::kPacked || (block.form == PageForm::kRaw && raw_page);
   if (!as_stored && !block.staging.valid() &&
-      !AcquireStaging(block, block.reply.value_bytes, Direction::kOut)) {
+      !AcquireStaging(block, block.reply.value_bytes, StageHalf::kOut)) {
     return false;
   }
   block.step = Step::kGetWork;

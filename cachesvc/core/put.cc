@@ -129,7 +129,7 @@ bool EngineImpl::PutStage(Block& block) {
       }
     }
   }
-  if (!AcquireStaging(block, part.raw_bytes, Direction::kIn)) return false;
+  if (!AcquireStaging(block, part.raw_bytes, StageHalf::kIn)) return false;
   block.step = Step::kPutSlot;
   return true;
 }

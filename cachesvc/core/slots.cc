@@ -110,10 +110,10 @@ void EngineImpl::KeepEvictionsAhead() {
   }
 }
 
-bool EngineImpl::AcquireStaging(Block& block, uint64_t bytes, Direction direction) {
-  List<Block>& list = stage_wait[static_cast<size_t>(direction)];
+bool EngineImpl::AcquireStaging(Block& block, uint64_t bytes, StageHalf half) {
+  List<Block>& list = stage_wait[static_cast<size_t>(half)];
   if (list.empty() || retrying == &list) {
-    block.staging = pool().AllocateStaging(bytes, direction);
+    block.staging = pool().AllocateStaging(bytes, half);
     if (block.staging.valid()) return true;
   }
   Wait(list, block);

@@ -71,7 +71,7 @@ struct PagePool::Impl {
   Arena meta_memory, state_memory;  // WHY mappings: zero without touching, so idle RSS stays small
   std::span<SlotMeta> meta;
   std::span<SlotState> state;
-  std::array<std::unique_ptr<StagingArea>, 2> staging;   // by Direction, equal halves
+  std::array<std::unique_ptr<StagingArea>, 2> staging;   // by StageHalf, equal halves
   absl::flat_hash_map<uint32_t, uint32_t> open_extents;  // class -> first extent with a free slot
   Window window;
   uint64_t used_units = 0, used_slots = 0, pinned_slots = 0;
@@ -313,14 +313,14 @@ SlotId PagePool::Allocate(uint64_t bytes) {
   return SlotId{unit};
 }
 
-SlotId PagePool::AllocateStaging(uint64_t bytes, Direction direction) {
+SlotId PagePool::AllocateStaging(uint64_t bytes, StageHalf half) {
   Impl& impl = *impl_;
   if (!CanEverStage(bytes)) return {};
-  const auto half = static_cast<uint32_t>(direction);
+  const auto which = static_cast<uint32_t>(half);
   const auto units = static_cast<uint32_t>(ClassBytes(bytes) / kUnit);
-  const uint32_t first = impl.staging[half]->Allocate(units);
+  const uint32_t first = impl.staging[which]->Allocate(units);
   if (first == StagingArea::kNone) return {};
-  const uint32_t unit = impl.main_units + half * impl.staging[0]->units() + first;
+  const uint32_t unit = impl.main_units + which * impl.staging[0]->units() + first;
   impl.state[unit] = SlotState::kOwned;
   impl.meta[unit].pins = 0;
   return SlotId{unit};

@@ -31,7 +31,7 @@ struct PagePoolOptions {
   bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise
 };
 
-enum class Direction : uint8_t { kIn = 0, kOut = 1 };
+enum class StageHalf : uint8_t { kIn = 0, kOut = 1 };
 
 inline constexpr uint64_t kPoolBytesMin = 1ull << 20;
 inline constexpr uint64_t kPoolBytesMax = 8ull << 40;
@@ -46,7 +46,7 @@ class PagePool {
   // Invalid when no free slot of that class and no empty slab is left: evict and retry.
   SlotId Allocate(uint64_t bytes);
   // The same from one half of the staging area; released like any slot. Invalid when it is full.
-  SlotId AllocateStaging(uint64_t bytes, Direction direction);
+  SlotId AllocateStaging(uint64_t bytes, StageHalf half);
   // Ends ownership; the memory is reused once the last pin is gone.
   void Release(SlotId slot);
   void Pin(SlotId slot);

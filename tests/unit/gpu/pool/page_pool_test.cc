@@ -154,11 +154,11 @@ TEST(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 128 * kKiB);
   while (pool->Allocate(64 * kKiB).valid()) {
   }
-  const SlotId slot = pool->AllocateStaging(60 * kKiB, Direction::kIn);
+  const SlotId slot = pool->AllocateStaging(60 * kKiB, StageHalf::kIn);
   ASSERT_TRUE(slot.valid());
   EXPECT_EQ(pool->memory(slot).size(), 60 * kKiB);
-  EXPECT_FALSE(pool->AllocateStaging(8 * kKiB, Direction::kIn).valid());
-  const SlotId out = pool->AllocateStaging(64 * kKiB, Direction::kOut);
+  EXPECT_FALSE(pool->AllocateStaging(8 * kKiB, StageHalf::kIn).valid());
+  const SlotId out = pool->AllocateStaging(64 * kKiB, StageHalf::kOut);
   ASSERT_TRUE(out.valid());
   EXPECT_GE(pool->memory(out).data(), pool->memory(slot).data() + 64 * kKiB);
   EXPECT_LE(pool->memory(out).data() + 64 * kKiB, pool->arena().data() + pool->arena().size());
