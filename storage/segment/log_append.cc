@@ -1,6 +1,8 @@
 // Appending, and the life of segments: free -> marking -> ready -> open -> sealing -> sealed ->
 // draining -> free. The shard's thread.
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 
 #include "cachesvc/base/check.h"
 #include "storage/segment/segment_log_impl.h"
@@ -9,7 +11,7 @@ namespace crumb {
 namespace {
 
 // The next segment is prepared once the open one is filled to 3/4, so that appends do not wait.
-bool IsNearlyFull(const Segment& segment, const LogGeometry& geometry) {
+bool IsNearlyFull(const LogSegment& segment, const LogGeometry& geometry) {
   return segment.used_blocks >= geometry.BlocksMax() / 4 * 3;
 }
 
@@ -30,11 +32,14 @@ BlockResult SegmentLog::Impl::Append(MutableBytes slot, bool durable, uint64_t t
   const auto blocks = static_cast<uint32_t>(bytes / kLogBlock);
   if (BlockResult result = Reserve(blocks, 1, 0); result != BlockResult::kOk) return result;
 
-  Segment& segment = state->segments[state->open];
+  LogSegment& segment = state->segments[state->open];
   const RecordPlace place = {state->open, segment.generation, segment.used_blocks,
                              state->next_sequence++};
   StampHeader(state->superblock.salt, place, &header);
-  StoreHeader(header, slot);
+  // Only the stamp: a worker may be reading the rest of the page at this moment.
+  constexpr size_t kStampAt = offsetof(PageHeader, segment);
+  std::memcpy(slot.data() + kStampAt, reinterpret_cast<const uint8_t*>(&header) + kStampAt,
+              kPageHeaderBytes - kStampAt);
   Record record{};
   record.key = header.key;
   record.offset_blocks = place.offset_blocks;
@@ -63,7 +68,7 @@ BlockResult SegmentLog::Impl::Append(MutableBytes slot, bool durable, uint64_t t
 }
 
 void SegmentLog::Impl::OnAppended(const Op& op, int error) {
-  Segment& segment = state->segments[op.location.segment];
+  LogSegment& segment = state->segments[op.location.segment];
   CRUMB_CHECK(segment.writes > 0);
   --segment.writes;
   LogEvent event;
@@ -109,7 +114,7 @@ FooterBuilder* SegmentLog::Impl::BuilderOf(uint32_t segment) {
 }
 
 bool SegmentLog::Impl::Fits(uint32_t blocks, uint32_t records, uint32_t tombstones) const {
-  const Segment& segment = state->segments[state->open];
+  const LogSegment& segment = state->segments[state->open];
   const FooterBuilder& footer = state->builders[state->builder];
   if (footer.tombstone_count() + tombstones > FooterBuilder::kTombstonesMax) return false;
   const uint64_t data = uint64_t{segment.used_blocks + blocks} * kLogBlock;
@@ -139,7 +144,7 @@ void SegmentLog::Impl::OpenReady() {
   CRUMB_CHECK(state->open == kNoSegment && state->ready != kNoSegment);
   state->open = state->ready;
   state->ready = kNoSegment;
-  Segment& segment = state->segments[state->open];
+  LogSegment& segment = state->segments[state->open];
   CRUMB_CHECK(segment.state == SegmentState::kReady && segment.records.size == 0);
   segment.state = SegmentState::kOpen;
   state->order.Push(state->open);
@@ -158,7 +163,7 @@ void SegmentLog::Impl::StartSeal() {
 // could have taken.
 void SegmentLog::Impl::AdvanceSeal() {
   if (sealing == kNoSegment) return;
-  Segment& segment = state->segments[sealing];
+  LogSegment& segment = state->segments[sealing];
   if (segment.meta_busy || segment.writes > 0) return;
   if (segment.state == SegmentState::kDraining) {  // flushed meanwhile
     const uint32_t done = sealing;
@@ -175,7 +180,7 @@ void SegmentLog::Impl::AdvanceSeal() {
 }
 
 void SegmentLog::Impl::OnSealSynced(const Op& op, int error) {
-  Segment& segment = state->segments[op.location.segment];
+  LogSegment& segment = state->segments[op.location.segment];
   segment.meta_busy = false;
   if (segment.state == SegmentState::kDraining) return;  // AdvanceSeal ends it
   if (error != 0) {  // stays without a footer: recovery will look at each record
@@ -206,7 +211,7 @@ void SegmentLog::Impl::OnSealSynced(const Op& op, int error) {
 }
 
 void SegmentLog::Impl::OnFooter(const Op& op, int error) {
-  Segment& segment = state->segments[op.location.segment];
+  LogSegment& segment = state->segments[op.location.segment];
   segment.meta_busy = false;
   if (error != 0) {
     OnWriteError();
@@ -229,7 +234,7 @@ void SegmentLog::Impl::PrepareNext() {
   if (state->free.empty()) ReclaimOldest();
   if (state->free.empty()) return;
   preparing = state->free.Pop();
-  Segment& segment = state->segments[preparing];
+  LogSegment& segment = state->segments[preparing];
   CRUMB_CHECK(segment.state == SegmentState::kFree && segment.records.size == 0);
   segment = {};
   segment.state = SegmentState::kMarking;
@@ -250,7 +255,7 @@ void SegmentLog::Impl::PrepareNext() {
 
 void SegmentLog::Impl::OnMark(const Op& op, int error) {
   CRUMB_CHECK(preparing == op.location.segment);
-  Segment& segment = state->segments[preparing];
+  LogSegment& segment = state->segments[preparing];
   segment.meta_busy = false;
   if (error != 0) {  // its turn comes again after all others
     OnWriteError();
@@ -270,7 +275,7 @@ void SegmentLog::Impl::OnMark(const Op& op, int error) {
 void SegmentLog::Impl::ReclaimOldest() {
   if (report.records.size > 0 || state->order.empty()) return;
   const uint32_t oldest = state->order.Front();
-  Segment& segment = state->segments[oldest];
+  LogSegment& segment = state->segments[oldest];
   if (segment.state != SegmentState::kSealed) return;
   state->order.Pop();
   if (segment.generation != 0) ++state->stats.segments_reclaimed;
@@ -280,7 +285,7 @@ void SegmentLog::Impl::ReclaimOldest() {
 }
 
 void SegmentLog::Impl::MaybeFree(uint32_t index) {
-  Segment& segment = state->segments[index];
+  LogSegment& segment = state->segments[index];
   if (segment.state != SegmentState::kDraining || index == sealing) return;
   if (segment.reads > 0 || segment.writes > 0 || segment.meta_busy) return;
   segment.state = SegmentState::kFree;

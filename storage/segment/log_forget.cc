@@ -19,7 +19,7 @@ BlockResult SegmentLog::Impl::Erase(const BlockKey& key, const DiskLocation& loc
 
 void SegmentLog::Impl::Forget(uint32_t index, Record* record, uint64_t token) {
   CRUMB_CHECK(record->record_state() == RecordState::kLive);
-  Segment& segment = state->segments[index];
+  LogSegment& segment = state->segments[index];
   record->SetState(RecordState::kDead);
   CRUMB_CHECK(segment.live_records > 0);
   --segment.live_records;
@@ -37,7 +37,7 @@ void SegmentLog::Impl::AdvanceErases() {
   }
   const auto count = static_cast<uint32_t>(std::min(erases.size(), kTombstonesPerBlock));
   if (Reserve(1, 0, count) != BlockResult::kOk) return;
-  Segment& segment = state->segments[state->open];
+  LogSegment& segment = state->segments[state->open];
   TombstoneBlock block;
   block.count = static_cast<uint16_t>(count);
   block.log_id = state->superblock.log_id;
@@ -62,7 +62,7 @@ void SegmentLog::Impl::AdvanceErases() {
 }
 
 void SegmentLog::Impl::OnTombstones(const Op& op, int error) {
-  Segment& segment = state->segments[op.location.segment];
+  LogSegment& segment = state->segments[op.location.segment];
   CRUMB_CHECK(segment.writes > 0);
   --segment.writes;
   if (error != 0) {
@@ -115,7 +115,7 @@ BlockResult SegmentLog::Impl::Flush(uint64_t token) {
 // Nothing of it can be read from now on; it becomes free when nothing in flight touches it.
 // REQUIRES: its records were taken away.
 void SegmentLog::Impl::DropSegment(uint32_t index) {
-  Segment& segment = state->segments[index];
+  LogSegment& segment = state->segments[index];
   CRUMB_CHECK(segment.records.size == 0);
   segment.generation = 0;
   segment.live_bytes = 0;

@@ -23,7 +23,7 @@ BlockResult SegmentLog::VerifyRecord(Bytes record, const BlockKey& key,
 
 Record* SegmentLog::Impl::FindLive(const BlockKey& key, const DiskLocation& location) {
   if (location.segment >= state->segments.size() || location.generation == 0) return nullptr;
-  const Segment& segment = state->segments[location.segment];
+  const LogSegment& segment = state->segments[location.segment];
   if (segment.generation != location.generation) return nullptr;
   Record* record = state->table.Find(segment.records, location.offset_blocks);
   if (record == nullptr || record->record_state() != RecordState::kLive) return nullptr;
@@ -59,7 +59,7 @@ BlockResult SegmentLog::Impl::Read(const ReadRequest& request) {
 }
 
 void SegmentLog::Impl::OnRead(const Op& op, int error) {
-  Segment& segment = state->segments[op.location.segment];
+  LogSegment& segment = state->segments[op.location.segment];
   CRUMB_CHECK(segment.reads > 0);
   --segment.reads;
   LogEvent event;
@@ -91,7 +91,7 @@ void SegmentLog::Impl::Corrupt(const BlockKey& key, const DiskLocation& location
   if (record == nullptr) return;  // gone already
   // WHY a tombstone: after a restart the record must not be found again and fail again.
   Forget(location.segment, record, 0);
-  Segment& segment = state->segments[location.segment];
+  LogSegment& segment = state->segments[location.segment];
   if (++segment.corrupt < state->options.corrupt_max || segment.quarantine) return;
   segment.quarantine = true;
   if (!quarantine.full()) quarantine.Push(location.segment);
@@ -103,7 +103,7 @@ void SegmentLog::Impl::Corrupt(const BlockKey& key, const DiskLocation& location
 void SegmentLog::Impl::AdvanceQuarantine() {
   if (quarantine.empty() || retiring != kNoSegment || report.records.size > 0) return;
   const uint32_t index = quarantine.Front();
-  Segment& segment = state->segments[index];
+  LogSegment& segment = state->segments[index];
   if (!segment.quarantine) {  // reclaimed or flushed meanwhile
     quarantine.Pop();
     return;

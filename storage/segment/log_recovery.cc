@@ -283,7 +283,7 @@ void Recovery::KeepLive(uint32_t segment, SegmentContents* contents) {
   }
   std::reverse(live.begin(), live.end());
   state_.stats.dropped_stale += before - live.size();
-  Segment& info = state_.segments[segment];
+  LogSegment& info = state_.segments[segment];
   for (const FoundRecord& found : live) {
     if (!state_.table.HasRoom(info.records)) {
       ++state_.stats.dropped_stale;
@@ -307,7 +307,7 @@ void Recovery::KeepLive(uint32_t segment, SegmentContents* contents) {
 
 void Recovery::Adopt(uint32_t segment, SegmentContents contents, bool readable) {
   const SegmentMark& mark = evidence_[segment].mark;
-  Segment& info = state_.segments[segment];
+  LogSegment& info = state_.segments[segment];
   info.state = SegmentState::kSealed;
   info.generation = mark.generation;
   info.used_blocks = contents.end_blocks;
@@ -328,7 +328,7 @@ void Recovery::Adopt(uint32_t segment, SegmentContents contents, bool readable) 
 
 absl::Status Recovery::RecoverSegment(uint32_t segment) {
   const SegmentMark& mark = evidence_[segment].mark;
-  Segment& info = state_.segments[segment];
+  LogSegment& info = state_.segments[segment];
   SegmentContents contents;
   contents.end_blocks = state_.geometry.DataBegin(segment);
   bool readable = true;
@@ -417,7 +417,7 @@ absl::Status Recovery::Seal(const Unfinished& unfinished) {
 // The newest segment with room takes appends again; others get their footers.
 absl::Status Recovery::SettleUnfinished() {
   for (const Unfinished& unfinished : unfinished_) {
-    Segment& info = state_.segments[unfinished.segment];
+    LogSegment& info = state_.segments[unfinished.segment];
     const uint32_t left = state_.geometry.DataEnd() - info.used_blocks;
     const bool room = left >= state_.geometry.BlocksMax() / kReopenDivisor;
     const bool few = unfinished.contents.tombstones.size() < FooterBuilder::kTombstonesMax / 2;
@@ -450,7 +450,7 @@ void Recovery::Queues() {
     if (now == SegmentState::kSealed || now == SegmentState::kOpen) state_.order.Push(segment);
   }
   for (uint32_t segment = 0; segment < evidence_.size(); ++segment) {
-    Segment& info = state_.segments[segment];
+    LogSegment& info = state_.segments[segment];
     if (evidence_[segment].kind == Evidence::Kind::kUnreadable) {
       info.state = SegmentState::kSealed;
       state_.order.Push(segment);

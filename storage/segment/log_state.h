@@ -29,7 +29,7 @@ enum class SegmentState : uint8_t {
   kSealed,    // read-only; in `order`
 };
 
-struct Segment {
+struct LogSegment {
   SegmentState state = SegmentState::kFree;
   uint32_t generation = 0;   // of what can be read; 0: nothing
   uint32_t used_blocks = 0;  // up to where it is filled
@@ -49,7 +49,7 @@ struct LogState {
   SegmentLogOptions options;
   LogGeometry geometry;
   Superblock superblock;
-  std::vector<Segment> segments;
+  std::vector<LogSegment> segments;
   RecordTable table;
   IndexQueue free;   // segments without pages
   IndexQueue order;  // segments with pages (open ones too), oldest first

@@ -208,7 +208,7 @@ absl::Status SegmentLog::Impl::Close() {
     answered = WaitUntilIdle();
   }
   if (!answered) return absl::DeadlineExceededError("the device of the log does not answer");
-  for (const Segment& segment : state->segments) {
+  for (const LogSegment& segment : state->segments) {
     if (segment.records.size > 0 && !segment.sealed_on_disk) {
       return absl::UnavailableError("a segment could not be sealed; the next start will scan it");
     }
@@ -222,7 +222,7 @@ SegmentLogStats SegmentLog::Impl::Stats() const {
   stats.capacity_bytes = state->geometry.CapacityBytes();
   stats.segments = state->segments.size();
   stats.segments_free = state->free.size();
-  for (const Segment& segment : state->segments) {
+  for (const LogSegment& segment : state->segments) {
     stats.used_bytes += segment.live_bytes;
     stats.records += segment.live_records;
   }
