@@ -110,7 +110,7 @@ void AffineHead::Encode(const CodecPlan& plan, const HeadEncodeJob& job,
   const auto x = absl::MakeConstSpan(scratch->rows_x).first(size);
   const auto y = absl::MakeSpan(scratch->rows_y).first(size);
   const RowFrame frame{
-      dim, scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, Direction::kForward),
+      dim, scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, RotateDirection::kForward),
       plan.MeanOf(ref.tensor, ref.head)};
   const double energy = SumOfSquares(x);
   if (!ToRotated(frame, x, y, absl::MakeSpan(scratch->multiply_work))) job.report->fits = false;
@@ -137,7 +137,7 @@ void AffineHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
   if (job.frame == Frame::kRotated) return;
   const auto rows = absl::MakeSpan(scratch->rows_x).first(ref.tokens * dim);
   const RowFrame frame{
-      dim, scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, Direction::kInverse),
+      dim, scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, RotateDirection::kInverse),
       plan.MeanOf(ref.tensor, ref.head)};
   Unrotate(frame, rows, absl::MakeSpan(scratch->multiply_work));
   if (frame.base.empty()) return;

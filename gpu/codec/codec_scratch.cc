@@ -25,7 +25,7 @@ void CodecScratch::Reserve(size_t rows, size_t dim) {
 }
 
 absl::Span<const double> CodecScratch::Expanded(absl::Span<const float> matrix, size_t dim,
-                                                Direction direction) {
+                                                RotateDirection direction) {
   if (matrix.empty()) return {};
   if (expanded_from_ != matrix.data() || expanded_direction_ != direction) {
     Grow(&expanded_, dim * dim);

@@ -22,7 +22,7 @@ class CodecScratch final : public PageCodec::Scratch {
 
   // `matrix` expanded for MultiplyRows; kept as long as the same one is asked for. Empty for empty.
   absl::Span<const double> Expanded(absl::Span<const float> matrix, size_t dim,
-                                    Direction direction);
+                                    RotateDirection direction);
 
   // [rows][dim]
   std::vector<float> rows_x;  // as put, or as they go out
@@ -47,7 +47,7 @@ class CodecScratch final : public PageCodec::Scratch {
  private:
   std::vector<double> expanded_;
   const float* expanded_from_ = nullptr;
-  Direction expanded_direction_ = Direction::kForward;
+  RotateDirection expanded_direction_ = RotateDirection::kForward;
 };
 
 }  // namespace crumb

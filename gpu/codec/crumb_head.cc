@@ -70,7 +70,7 @@ class HeadEncoder {
     }
     frame_.dim = dim_;
     frame_.matrix = scratch_->Expanded(plan_.RotationOf(job_.ref.tensor, job_.ref.head), dim_,
-                                       Direction::kForward);
+                                       RotateDirection::kForward);
     if (tensor_.is_v) {
       EncodeV();
     } else {
@@ -235,7 +235,8 @@ void CrumbHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
   const auto rows = absl::MakeSpan(scratch->rows_x).first(ref.tokens * dim);
   RowFrame frame;
   frame.dim = dim;
-  frame.matrix = scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, Direction::kInverse);
+  frame.matrix =
+      scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, RotateDirection::kInverse);
   Unrotate(frame, rows, absl::MakeSpan(scratch->multiply_work));
   const absl::Span<const float> mean = plan.MeanOf(ref.tensor, ref.head);
   if (tensor.is_v || plan.descriptor().centring == Centring::kNone) return;

@@ -35,11 +35,11 @@ void LoadBlock(const float* x, size_t rows, size_t dim, double* block) {
 
 }  // namespace
 
-void ExpandMatrix(absl::Span<const float> matrix, size_t dim, Direction direction,
+void ExpandMatrix(absl::Span<const float> matrix, size_t dim, RotateDirection direction,
                   absl::Span<double> out) {
   CRUMB_CHECK(dim % kTile == 0 && matrix.size() == dim * dim && out.size() >= dim * dim);
-  const size_t row_step = direction == Direction::kForward ? dim : 1;
-  const size_t column_step = direction == Direction::kForward ? 1 : dim;
+  const size_t row_step = direction == RotateDirection::kForward ? dim : 1;
+  const size_t column_step = direction == RotateDirection::kForward ? 1 : dim;
   double* panel = out.data();
   for (size_t first = 0; first < dim; first += kTile) {
     for (size_t i = 0; i < dim; ++i) {

@@ -10,12 +10,12 @@
 
 namespace crumb {
 
-enum class Direction : uint8_t { kForward, kInverse };  // x R, or x R^T
+enum class RotateDirection : uint8_t { kForward, kInverse };  // x R, or x R^T
 
 // Expands a row-major FP32 matrix [dim][dim] for MultiplyRows: BF16-rounded, in double, transposed
 // for kInverse, in panels of four columns so that the product streams through it.
 // REQUIRES: dim % 4 == 0; out.size() >= dim * dim.
-void ExpandMatrix(absl::Span<const float> matrix, size_t dim, Direction direction,
+void ExpandMatrix(absl::Span<const float> matrix, size_t dim, RotateDirection direction,
                   absl::Span<double> out);
 
 // y = bf16(x M), row by row; x and y may be the same rows. `work` holds MultiplyWork(dim) doubles.

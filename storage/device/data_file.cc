@@ -47,17 +47,17 @@ absl::Status OpenError(const std::string& path, int error) {
 }
 
 struct Opened {
-  UniqueFd fd;
+  DeviceFd fd;
   bool created = false;
 };
 
 absl::StatusOr<Opened> OpenOrCreate(const std::string& path) {
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   Opened out;
-  out.fd = UniqueFd(::open(path.c_str(), kFlags));
+  out.fd = DeviceFd(::open(path.c_str(), kFlags));
   if (out.fd.valid()) return out;
   if (errno != ENOENT) return OpenError(path, errno);
-  out.fd = UniqueFd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, kMode));
+  out.fd = DeviceFd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, kMode));
   if (!out.fd.valid()) return OpenError(path, errno);
   out.created = true;
   return out;
@@ -176,7 +176,7 @@ void ProbeDirect(const FileDeviceOptions& options, DataFile* file) {
 absl::Status MakeNameDurable(const std::string& path) {
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const DeviceFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid() && ::fsync(fd.get()) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(folder.string(), ": fsync: ", Why(errno)));
 }

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "cachesvc/base/status.h"
+#include "storage/device/device_fd.h"
 #include "storage/device/file_device.h"
-#include "storage/device/unique_fd.h"
 
 namespace crumb {
 
 struct DataFile {
-  UniqueFd fd;  // holds the lock
+  DeviceFd fd;  // holds the lock
   bool block_device = false, direct = false, preallocated = false;
   std::string direct_note, allocation_note;  // why not, if not
 };

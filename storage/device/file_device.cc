@@ -19,7 +19,7 @@ constexpr uint32_t kPoolThreadsMax = 64;
 // Keeps the descriptor open for as long as the device lives.
 class OwningDevice final : public BlockDevice {
  public:
-  OwningDevice(UniqueFd fd, const RingDeviceOptions& options, std::unique_ptr<Ring> ring)
+  OwningDevice(DeviceFd fd, const RingDeviceOptions& options, std::unique_ptr<Ring> ring)
       : fd_(std::move(fd)), device_(options, std::move(ring)) {}
 
   uint64_t size_bytes() const override { return device_.size_bytes(); }
@@ -34,7 +34,7 @@ class OwningDevice final : public BlockDevice {
   int wake_fd() const override { return device_.wake_fd(); }
 
  private:
-  UniqueFd fd_;  // first: closed (and unlocked) after the ring is gone
+  DeviceFd fd_;  // first: closed (and unlocked) after the ring is gone
   RingDevice device_;
 };
 

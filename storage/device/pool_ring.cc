@@ -14,8 +14,8 @@
 
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/worker_pool.h"
+#include "storage/device/device_fd.h"
 #include "storage/device/index_queue.h"
-#include "storage/device/unique_fd.h"
 
 namespace crumb {
 namespace {
@@ -126,7 +126,7 @@ class PoolRing final : public Ring {
  private:
   std::vector<PoolOp> ops_;
   IndexQueue free_, prepared_;
-  UniqueFd wake_, both_;  // Wake's event; that and the pool's as one descriptor
+  DeviceFd wake_, both_;  // Wake's event; that and the pool's as one descriptor
   bool woken_ = false;
   WorkerPool pool_;  // last: its threads end before what they use
 };

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
-#include "storage/device/unique_fd.h"
+#include "storage/device/device_fd.h"
 
 namespace crumb {
 namespace {
@@ -55,7 +55,7 @@ class UringRing final : public Ring {
   int fd_;
   io_uring ring_{};
   bool started_ = false, buffers_registered_ = false;
-  UniqueFd event_;
+  DeviceFd event_;
   // Submission entries that the kernel has not read yet, oldest first; the first `withdrawn_` of
   // them are no-ops.
   std::vector<io_uring_sqe*> unread_;
@@ -71,7 +71,7 @@ absl::Status UringRing::Start(uint32_t depth) {
   CRUMB_CHECK(params.sq_entries >= depth && params.cq_entries >= 2 * params.sq_entries);
   unread_.resize(params.sq_entries);
   CRUMB_TRY(CheckOperations());
-  event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  event_ = DeviceFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event_.valid()) {
     return absl::UnavailableError(absl::StrCat("eventfd: ", std::strerror(errno)));
   }

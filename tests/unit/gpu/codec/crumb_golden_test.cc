@@ -173,7 +173,7 @@ class ErrorMeter {
     const auto in = data_.golden[page.Key(head, tensor.is_v, "in")].values<uint16_t>();
     const RotationLayer* layer = data_.set->FindLayer(page.layer);
     std::vector<double> matrix(size_t{kDim} * kDim);
-    ExpandMatrix(tensor.is_v ? layer->v.matrix : layer->k.matrix, kDim, Direction::kForward,
+    ExpandMatrix(tensor.is_v ? layer->v.matrix : layer->k.matrix, kDim, RotateDirection::kForward,
                  absl::MakeSpan(matrix));
     const CrumbGrid grid = CrumbGridOf(tensor.pack.bits);
     double sum = 0.0;

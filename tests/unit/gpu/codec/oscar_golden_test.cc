@@ -275,7 +275,7 @@ struct G7 {
 TEST(OscarGoldenTest, G7RotatedRows) {
   const G7 g7;
   std::vector<double> expanded(size_t{G7::kDim} * G7::kDim);
-  ExpandMatrix(g7.rotation, G7::kDim, Direction::kForward, absl::MakeSpan(expanded));
+  ExpandMatrix(g7.rotation, G7::kDim, RotateDirection::kForward, absl::MakeSpan(expanded));
   std::vector<float> rotated(g7.rows.size());
   std::vector<double> work(MultiplyWork(G7::kDim));
   EXPECT_TRUE(

@@ -121,7 +121,8 @@ TEST(RotateTest, MatchesThePlainProduct) {
       const std::vector<float> m = RandomRow(&rng, dim * dim);
       std::vector<float> x = RandomRow(&rng, rows * dim);
       std::vector<double> expanded(dim * dim), work(MultiplyWork(dim));
-      for (const Direction direction : {Direction::kForward, Direction::kInverse}) {
+      for (const RotateDirection direction :
+           {RotateDirection::kForward, RotateDirection::kInverse}) {
         ExpandMatrix(m, dim, direction, absl::MakeSpan(expanded));
         std::vector<float> y(x.size()), in_place = x;
         EXPECT_TRUE(MultiplyRows(x, expanded, dim, absl::MakeSpan(y), absl::MakeSpan(work)));
@@ -133,7 +134,7 @@ TEST(RotateTest, MatchesThePlainProduct) {
             double sum = 0.0;
             for (size_t i = 0; i < dim; ++i) {
               const float element =
-                  direction == Direction::kForward ? m[i * dim + j] : m[j * dim + i];
+                  direction == RotateDirection::kForward ? m[i * dim + j] : m[j * dim + i];
               sum += double{x[r * dim + i]} * double{RoundToBf16(element)};
             }
             EXPECT_EQ(y[r * dim + j], RoundToBf16(static_cast<float>(sum)));
@@ -147,7 +148,7 @@ TEST(RotateTest, MatchesThePlainProduct) {
 TEST(RotateTest, SaysWhatDoesNotFit) {
   const std::vector<float> h = HadamardMatrix(4);
   std::vector<double> expanded(16), work(MultiplyWork(4));
-  ExpandMatrix(h, 4, Direction::kForward, absl::MakeSpan(expanded));
+  ExpandMatrix(h, 4, RotateDirection::kForward, absl::MakeSpan(expanded));
   const std::vector<float> x(4, Bf16ToFloat(kBf16MaxBits));
   std::vector<float> y(4);
   EXPECT_FALSE(MultiplyRows(x, expanded, 4, absl::MakeSpan(y), absl::MakeSpan(work)));
