@@ -9,9 +9,9 @@
 namespace crumb {
 namespace {
 
-uint32_t Magic(Bytes block) {
+uint32_t MagicAt(Bytes block, size_t offset) {
   uint32_t magic;
-  std::memcpy(&magic, block.data(), sizeof(magic));
+  std::memcpy(&magic, block.data() + offset, sizeof(magic));
   return magic;
 }
 
@@ -70,10 +70,12 @@ SegmentContents ScanSegment(const ScanTarget& target, Bytes segment) {
   uint32_t at = target.begin_blocks;
   while (at < target.end_blocks) {
     const Bytes block = segment.subspan(uint64_t{at} * kLogBlock, kLogBlock);
-    const uint32_t magic = Magic(block);
+    constexpr uint32_t kTombstoneMagic = TombstoneBlock{}.magic;
     uint32_t step = 1;
-    if (magic == kPageMagic) step = TakePage(target, segment, at, &out);
-    if (magic == TombstoneBlock{}.magic) TakeTombstones(target, block, at, &out);
+    if (MagicAt(block, 0) == kPageMagic) step = TakePage(target, segment, at, &out);
+    if (MagicAt(block, 0) == kTombstoneMagic || MagicAt(block, kCopyStride) == kTombstoneMagic) {
+      TakeTombstones(target, block, at, &out);
+    }
     CRUMB_CHECK(step > 0);
     at += step;
   }
