@@ -1,6 +1,7 @@
 // Making of channels. The token is kept in memory only, and never appears in a message.
 #include "client/src/channel.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -53,9 +54,21 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return token;
 }
 
+// WHY: when its last object goes, gRPC ends its threads, and one of them may sit in a poll of 10 s
+// (its backup poller, after a write that had to wait). A worker that closes its only Client must
+// not wait for that, so one reference is kept for the life of the process.
+void KeepGrpcRunning() {
+  static const int kept = [] {
+    ::grpc_init();
+    return 1;
+  }();
+  static_cast<void>(kept);
+}
+
 }  // namespace
 
 absl::StatusOr<Channel> Channel::Open(const ChannelOptions& options) {
+  KeepGrpcRunning();
   Channel out;
   out.server_ = options.server;
   CRUMB_ASSIGN(out.token_, ReadToken(options.token_file));

@@ -23,6 +23,7 @@ constexpr uint32_t kMillisecondsMax = 600'000;
 // A request unanswered for so long makes the client ask whether the daemon lives.
 constexpr uint64_t kAskLifeAfterUs = 250'000;
 constexpr uint32_t kGoodbyeOnLossMs = 200;
+constexpr int kArmTurns = 16;
 
 absl::Status CheckRange(absl::string_view name, uint32_t value, uint32_t max) {
   if (value >= 1 && value <= max) return absl::OkStatus();
@@ -179,15 +180,19 @@ uint64_t Client::Impl::NextWakeUs(uint64_t now_us) const {
   return std::min(table.next_give_up_us(), now_us + kAskLifeAfterUs);
 }
 
-// After this the waker's fd becomes readable when there may be something to drain.
+// Afterwards the waker's fd is readable exactly when there may be something to drain.
 void Client::Impl::PrepareSleep() {
-  waker.SetTimer(NextWakeUs(clock.now_us()));
-  const bool quiet = ready.empty() && (!session.open() || session.plane()->Arm());
-  if (quiet) {
-    waker.Lower();
-  } else {
-    waker.Raise();
+  // Work that is not ours (UCX's own) may have to be done before the plane can be armed.
+  for (int turn = 0; turn < kArmTurns; ++turn) {
+    if (!ready.empty()) break;
+    if (!session.open() || session.plane()->Arm()) {
+      waker.SetTimer(NextWakeUs(clock.now_us()));
+      waker.Lower();
+      return;
+    }
+    Progress();
   }
+  waker.Raise();
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -306,10 +311,10 @@ Status Client::SubmitDelete(const Layout& layout, const std::vector<Block>& bloc
 size_t Client::Drain(uint32_t timeout_ms, std::vector<Completion>* out) {
   const uint64_t until_us = impl_->clock.now_us() + uint64_t{timeout_ms} * 1000;
   impl_->Progress();
-  for (uint64_t now_us = impl_->clock.now_us(); impl_->ready.empty() && now_us < until_us;
-       now_us = impl_->clock.now_us()) {
-    if (!impl_->session.open()) break;
+  for (uint64_t now_us = 0; impl_->ready.empty() && impl_->session.open();) {
     impl_->PrepareSleep();
+    now_us = impl_->clock.now_us();
+    if (!impl_->ready.empty() || now_us >= until_us) break;
     impl_->waker.Wait(until_us - now_us);
     impl_->Progress();
   }
@@ -317,11 +322,8 @@ size_t Client::Drain(uint32_t timeout_ms, std::vector<Completion>* out) {
   for (Completion& completion : impl_->ready) out->push_back(std::move(completion));
   impl_->ready.clear();
   // Readable until a Drain finds nothing: a worker that drains once per wake-up loses nothing.
-  if (count != 0) {
-    impl_->waker.Raise();
-  } else {
-    impl_->PrepareSleep();
-  }
+  if (count != 0) impl_->waker.Raise();
+  if (count == 0 && !impl_->session.open()) impl_->waker.Lower();
   return count;
 }
 

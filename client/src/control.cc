@@ -1,7 +1,8 @@
 // Control over the generated stubs. Errors are made readable here: server, verb, remedy.
 #include "client/src/control.h"
 
-#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,18 +15,45 @@ namespace {
 constexpr uint32_t kProbeMs = 500;
 constexpr size_t kHelloBlobBytesMax = 64 * 1024;
 
+Control::Life LifeOf(const grpc::Status& status) {
+  const auto code = status.error_code();
+  if (code == grpc::StatusCode::UNAVAILABLE || SessionIsLost(status)) return Control::Life::kDead;
+  if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::CANCELLED) {
+    return Control::Life::kNone;
+  }
+  return Control::Life::kAlive;
+}
+
 }  // namespace
 
-// A question under way; its callback holds it until gRPC is done with it.
+// A question under way; shared with its callback. Its context goes before the answer is told, as a
+// context holds its channel (see CallQueue).
 struct Control::Probe {
-  grpc::ClientContext context;
+  std::mutex mutex;
+  std::condition_variable answered;
+  std::unique_ptr<grpc::ClientContext> context = std::make_unique<grpc::ClientContext>();
   v1::PinRequest request;
   v1::PinReply reply;
-  std::atomic<Life> life{Life::kAsking};
+  Life life = Life::kAsking;
+
+  void Answer(Life told) {
+    std::unique_lock<std::mutex> lock(mutex);
+    std::unique_ptr<grpc::ClientContext> gone = std::move(context);
+    lock.unlock();
+    gone.reset();
+    lock.lock();
+    life = told;
+    answered.notify_all();
+  }
+  void CancelAndWait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (context != nullptr) context->TryCancel();
+    answered.wait(lock, [this] { return life != Life::kAsking; });
+  }
 };
 
 Control::~Control() {
-  if (probe_ != nullptr) probe_->context.TryCancel();
+  if (probe_ != nullptr) probe_->CancelAndWait();
 }
 
 Control::Control(const ControlOptions& options, Channel channel)
@@ -122,26 +150,18 @@ void Control::AskLife() {
   if (life() == Life::kAsking) return;
   auto probe = std::make_shared<Probe>();
   probe_ = probe;
-  channel_.Prepare(&probe->context, kProbeMs);
+  channel_.Prepare(probe->context.get(), kProbeMs);
   // WHY: a pin of nothing is the smallest verb that names the session. Whatever it answers, a
   // refusal too, comes from a daemon that lives.
   probe->request.set_session(session());
-  stub_->async()->Pin(&probe->context, &probe->request, &probe->reply,
-                      [probe](const grpc::Status& status) {
-                        const auto code = status.error_code();
-                        Life life = Life::kAlive;
-                        if (code == grpc::StatusCode::UNAVAILABLE || SessionIsLost(status)) {
-                          life = Life::kDead;
-                        } else if (code == grpc::StatusCode::DEADLINE_EXCEEDED ||
-                                   code == grpc::StatusCode::CANCELLED) {
-                          life = Life::kNone;
-                        }
-                        probe->life.store(life, std::memory_order_release);
-                      });
+  stub_->async()->Pin(probe->context.get(), &probe->request, &probe->reply,
+                      [probe](const grpc::Status& status) { probe->Answer(LifeOf(status)); });
 }
 
 Control::Life Control::life() const {
-  return probe_ == nullptr ? Life::kNone : probe_->life.load(std::memory_order_acquire);
+  if (probe_ == nullptr) return Life::kNone;
+  const std::lock_guard<std::mutex> lock(probe_->mutex);
+  return probe_->life;
 }
 
 }  // namespace crumb::client

@@ -77,8 +77,10 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
     done.lost = !bad_ && MeansLost(status);
     done.note = bad_ ? "the stream broke the protocol" : status.error_message();
     done.replies.push_back(Outcome(status));
-    queue_->Leave(&context_, std::move(done));
+    const std::shared_ptr<CallQueue> queue = queue_;
+    queue->Retire(&context_);
     delete this;
+    queue->Leave(std::move(done));
   }
 
  private:
@@ -197,8 +199,10 @@ class PutCall final : public grpc::ClientWriteReactor<v1::PutChunk> {
     if (!status.ok()) reply.result = ResultOf(status);
     done.note = status.ok() ? answer_.message() : status.error_message();
     done.replies.push_back(reply);
-    queue_->Leave(&context_, std::move(done));
+    const std::shared_ptr<CallQueue> queue = queue_;
+    queue->Retire(&context_);
     delete this;
+    queue->Leave(std::move(done));
   }
 
  private:
@@ -259,7 +263,7 @@ struct KeysCall {
     }
   }
 
-  // Callback of the call; the last thing that touches it.
+  // Callback of the call; ends its life.
   void Finish(const grpc::Status& status, std::vector<WireBlockReply> replies) {
     CallDone done;
     done.request = request->id;
@@ -268,13 +272,15 @@ struct KeysCall {
       done.replies = FailedReplies(request->blocks.size(), ResultOf(status));
       done.lost = MeansLost(status);
     }
-    queue->Leave(&context, std::move(done));
+    const std::shared_ptr<CallQueue> to = queue;
+    to->Retire(&context);
+    delete this;
+    to->Leave(std::move(done));
   }
 };
 
 void StartLookup(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
-  using Call = KeysCall<v1::LookupRequest, v1::LookupReply>;
-  auto call = std::make_shared<Call>(env, std::move(request));
+  auto* call = new KeysCall<v1::LookupRequest, v1::LookupReply>(env, std::move(request));
   call->message.set_stop_at_gap((call->request->flags & kWireFlagStopAtGap) != 0);
   call->queue->Enter(&call->context);
   env.stub->async()->Lookup(
@@ -290,8 +296,7 @@ void StartLookup(const CallEnv& env, std::shared_ptr<const PlaneRequest> request
 }
 
 void StartDelete(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
-  using Call = KeysCall<v1::DeleteRequest, v1::DeleteReply>;
-  auto call = std::make_shared<Call>(env, std::move(request));
+  auto* call = new KeysCall<v1::DeleteRequest, v1::DeleteReply>(env, std::move(request));
   call->queue->Enter(&call->context);
   env.stub->async()->Delete(&call->context, &call->message, &call->answer,
                             [call](const grpc::Status& status) {
@@ -311,18 +316,23 @@ CallQueue::~CallQueue() { ::close(fd_); }
 void CallQueue::Enter(grpc::ClientContext* context) {
   const std::lock_guard<std::mutex> lock(mutex_);
   live_.insert(context);
+  ++active_;
 }
 
-void CallQueue::Leave(grpc::ClientContext* context, CallDone done) {
+void CallQueue::Retire(grpc::ClientContext* context) {
   const std::lock_guard<std::mutex> lock(mutex_);
   live_.erase(context);
+}
+
+void CallQueue::Leave(CallDone done) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const bool was_empty = done_.empty();
   done_.push_back(std::move(done));
   if (was_empty) {
     const uint64_t one = 1;
     CRUMB_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one));
   }
-  if (live_.empty()) idle_.notify_all();
+  if (--active_ == 0) idle_.notify_all();
 }
 
 void CallQueue::Take(std::vector<CallDone>* out) {
@@ -341,13 +351,13 @@ bool CallQueue::empty() const {
 
 size_t CallQueue::active() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return live_.size();
+  return active_;
 }
 
 void CallQueue::CancelAllAndWait() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (grpc::ClientContext* context : live_) context->TryCancel();
-  idle_.wait(lock, [this] { return live_.empty(); });
+  idle_.wait(lock, [this] { return active_ == 0; });
 }
 
 std::vector<WireBlockReply> FailedReplies(size_t count, BlockResult result) {

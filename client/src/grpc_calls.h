@@ -33,9 +33,13 @@ class CallQueue {
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  // By a call: it lives; it is done and will not touch anything of the plane again.
+  // By a call, in this order: it lives; its context is about to go; all of it is gone and nothing
+  // of the plane or the channel is touched again.
+  // WHY three steps: a context holds its channel. Were it destroyed after the outcome is known, it
+  // could be the channel's last owner, and gRPC's thread would have to end itself.
   void Enter(grpc::ClientContext* context);
-  void Leave(grpc::ClientContext* context, CallDone done);
+  void Retire(grpc::ClientContext* context);
+  void Leave(CallDone done);
 
   // By the plane.
   void Take(std::vector<CallDone>* out);
@@ -48,6 +52,7 @@ class CallQueue {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::set<grpc::ClientContext*> live_;
+  size_t active_ = 0;  // entered and not left
   std::vector<CallDone> done_;
   int fd_;
 };
