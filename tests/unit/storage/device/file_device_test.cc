@@ -1,20 +1,30 @@
 // Real files: locks, links, foreign files, sizes, fallbacks, a file cut under a running device,
-// signals. Every path lies in a fresh directory. Uses forks only to hold a lock.
+// signals, a kernel that refuses io_uring, a full file system. Every path lies in a fresh
+// directory. What cannot be undone in a process (locks, seccomp, mounts) happens in a child.
 #include "storage/device/file_device.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -271,6 +281,74 @@ TEST_P(FileDeviceTest, SignalsDoNotLoseCompletions) {
   EXPECT_EQ(completed, kOperations);
   EXPECT_THAT(seen, ::testing::Each(1));
   EXPECT_EQ(device->device->in_flight(), 0u);
+}
+
+// Runs `body` in a child; its result is the child's exit code.
+template <typename F>
+int InChild(F&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+constexpr int kChildSkips = 77;
+
+// As the default profiles of container runtimes do.
+bool RefuseIoUring(int error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program = {static_cast<unsigned short>(std::size(filter)), filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_P(FileDeviceTest, WhereTheKernelRefusesIoUringThreadsServe) {
+  for (int error : {EPERM, ENOSYS}) {
+    const int code = InChild([&] {
+      if (!RefuseIoUring(error)) return kChildSkips;
+      absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+      if (!device.ok() || device->uring) return 1;
+      if (device->description.find("threads (io_uring") == std::string::npos && GetParam())
+        return 2;
+      std::memset(buffer_.data(), 7, buffer_.size());
+      BlockDevice* disk = device->device.get();
+      if (Do(disk, {IoOp::kWriteDurable, 0, buffer_.data(), 1 << 20, 1}) != 0) return 3;
+      std::memset(buffer_.data(), 0, buffer_.size());
+      if (Do(disk, {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}) != 0) return 4;
+      return buffer_.data()[(1 << 20) - 1] == 7 ? 0 : 5;
+    });
+    if (code == kChildSkips) GTEST_SKIP() << "no seccomp here";
+    EXPECT_EQ(code, 0);
+  }
+}
+
+TEST_P(FileDeviceTest, AFullFileSystemIsRefusedAtTheStartOrByTheWrite) {
+  const int code = InChild([&] {
+    if (::unshare(CLONE_NEWNS) != 0) return kChildSkips;
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return kChildSkips;
+    if (::mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=8m") != 0) return kChildSkips;
+    FileDeviceOptions options = Options();
+    options.bytes = 16 << 20;
+    if (!absl::IsResourceExhausted(OpenFileDevice(options).status())) return 1;
+    if (std::filesystem::exists(options.path)) return 2;
+    options.allow_fallocate = false;  // sparse: it shows only in the write
+    absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+    if (!device.ok()) return 3;
+    int error = 0;
+    for (uint64_t at = 0; at < options.bytes && error == 0; at += 1 << 20) {
+      error = Do(device->device.get(), {IoOp::kWrite, at, buffer_.data(), 1 << 20, 1});
+    }
+    if (error != ENOSPC) return 4;
+    return Do(device->device.get(), {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}) == 0 ? 0 : 5;
+  });
+  if (code == kChildSkips) GTEST_SKIP() << "no private mounts here (needs root)";
+  EXPECT_EQ(code, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rings, FileDeviceTest, ::testing::Bool(),
