@@ -1,10 +1,14 @@
 // Running, waiting and ending of blocks: the same for every path.
+#include <algorithm>
+#include <utility>
+
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
 namespace {
 constexpr int kStepsPerRun = 32;  // more than any path has; a ladder of four rungs included
 constexpr uint32_t kReadyPerTurn = 1024;
+constexpr uint32_t kSharesPerTurn = 32;
 }  // namespace
 
 void EngineImpl::Run(Block& block) {
@@ -78,6 +82,20 @@ int EngineImpl::RetryList(List<Block>& list) {
   return moved;
 }
 
+// Blocks of peers that hold more than their share: each is looked at now and then, none can stop
+// the others.
+int EngineImpl::RetryShares() {
+  int moved = 0;
+  for (uint32_t i = std::min(share_wait.size(), kSharesPerTurn); i > 0 && !share_wait.empty();
+       --i) {
+    Block& block = blocks[share_wait.PopFront(blocks)];
+    const uint32_t generation = block.generation;
+    Run(block);
+    if (block.generation != generation || block.list != &share_wait) ++moved;
+  }
+  return moved;
+}
+
 void EngineImpl::EndPhase(Block& block, Phase phase) {
   const uint64_t time_us = now();
   counts.phases[static_cast<size_t>(phase)].Add(time_us - block.phase_us);
@@ -122,12 +140,18 @@ void EngineImpl::Cleanup(Block& block) {
     WakeAll(block.followers);
   }
   block.binding.reset();
+  if (peers.Alive(block.peer, block.peer_generation)) --peers[block.peer].blocks;
   blocks.Give(block.id);
 }
 
 void EngineImpl::ReleaseStaging(Block& block) {
   for (SlotId* slot : {&block.staging, &block.staging2}) {
-    if (slot->valid()) pool().Release(*slot);
+    if (!slot->valid()) continue;
+    if (peers.Alive(block.peer, block.peer_generation)) {
+      const uint64_t bytes = pool().memory(*slot).size();
+      peers[block.peer].staged_bytes[static_cast<size_t>(block.half)] -= bytes;
+    }
+    pool().Release(*slot);
     *slot = {};
   }
 }

@@ -120,6 +120,8 @@ absl::Status Engine::AttachPeer(SessionId session_id, uint32_t transport, PeerId
   made.transport = transport;
   made.id = peer;
   made.session = session_id;
+  made.blocks = made.transfers = 0;
+  made.staged_bytes = {};
   made.requests.reserve(impl_->options.limits.requests_per_peer_max);
   impl_->peer_ids[{transport, peer.value}] = id;
   session->peers.push_back(id);
@@ -225,8 +227,8 @@ uint64_t Engine::next_timer_us() const {
   uint64_t next = std::min(impl.request_timers.next_us(), impl.pin_timers.next_us());
   if (impl.drain.active) next = std::min(next, impl.drain.deadline_us);
   const bool refused = !impl.transfer_wait.empty() || !impl.queue_wait.empty() ||
-                       !impl.disk_wait.empty() || !impl.unsent.empty() ||
-                       !impl.unverified.empty() || !impl.forgets.empty() ||
+                       !impl.disk_wait.empty() || !impl.share_wait.empty() ||
+                       !impl.unsent.empty() || !impl.unverified.empty() || !impl.forgets.empty() ||
                        !impl.slot_wait.empty() || impl.flushes.taken() > 0 || impl.drain.active;
   return refused ? std::min(next, impl.now() + kRetryUs) : next;
 }

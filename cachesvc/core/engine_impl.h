@@ -1,5 +1,4 @@
-// The engine's paths over its state, one file per path, named in front of its methods; engine.cc
-// has the verbs.
+// The engine's paths over its state, one file per path, named in front of its methods.
 // INVARIANT: a block is in exactly one of: a waiting list, pending work, running, free.
 // INVARIANT: an entry's location holds the same image as its slot.
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
@@ -31,8 +30,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void FreeRequest(uint32_t request);
   void CancelRequest(uint32_t request, BlockResult result);
   void DropPeer(uint32_t peer);
-  uint32_t FindPeer(uint32_t transport, PeerId id) const;
-  Session* FindSession(SessionId id) const;
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
 
   // blocks.cc
@@ -41,6 +38,7 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void Wait(List<Block>& list, Block& block);
   void WakeAll(List<Block>& list);
   int RetryList(List<Block>& list);
+  int RetryShares();
   void Finish(Block& block, BlockResult result);
   void Cleanup(Block& block);
   void Expire(Block& block, BlockResult result);
@@ -96,11 +94,13 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   Grant MakeRoomByClearing(uint64_t bytes);
   Grant EvictOne(EntryId id);
   bool AcquireStaging(Block& block, uint64_t bytes, StageHalf half);
+  void CountStaging(Block& block, SlotId slot);
   void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
   void DetachSlot(EntryId id);               // releases it
   void PinForBlock(Block& block, EntryId id);
   void Rehold(EntryId id);  // tells the policy whether the entry may be evicted
   void EraseEntry(EntryId id);
+  void ForgetPage(EntryId id);
   void SetParent(EntryId id, uint64_t parent_prefix);
   EntryId InsertEntry(const BlockKey& key);
   void KeepEvictionsAhead();

@@ -80,6 +80,8 @@ struct EngineState {
 
   uint64_t now() const { return options.clock->now_us(); }
   PagePool& pool() const { return *options.pool; }
+  uint32_t FindPeer(uint32_t transport, PeerId id) const;
+  Session* FindSession(SessionId id) const;
 
   const EngineOptions options;
   SegmentLog* log = nullptr;
@@ -113,6 +115,7 @@ struct EngineState {
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
+  List<Block> share_wait;                 // their peer holds more than its share
   std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run
   std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused

@@ -112,7 +112,7 @@ bool EngineImpl::GetLoad(Block& block) {
   const BlockResult result = StartRead(id, block.page, nullptr);
   if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
   if (result != BlockResult::kOk) {
-    EraseEntry(id);
+    ForgetPage(id);
     return Finish(block, BlockResult::kMiss), false;
   }
   block.page_owned = false;
@@ -142,11 +142,12 @@ bool EngineImpl::GetLoadApart(Block& block) {
       ReleaseStaging(block);
       return Wait(stage_wait[static_cast<size_t>(StageHalf::kOut)], block), false;
     }
+    CountStaging(block, block.staging2);
   }
   const BlockResult result = StartRead(id, block.staging2, &block);
   if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
   if (result != BlockResult::kOk) {
-    EraseEntry(id);
+    ForgetPage(id);
     return Finish(block, BlockResult::kMiss), false;
   }
   block.pending = Pending::kLoadApart;
@@ -196,7 +197,8 @@ void EngineImpl::OnGetJob(Block& block) {
     if (block.page_pinned && index.Alive(block.entry, block.entry_generation)) {
       const Entry& entry = index.at(block.entry);
       const bool spare = entry.on_disk() && entry.append == kNoId;
-      spare ? DetachSlot(block.entry) : EraseEntry(block.entry);  // the record has its own checksum
+      // A record on disk has its own checksum and may still be good.
+      spare ? DetachSlot(block.entry) : ForgetPage(block.entry);
     }
     return Finish(block, BlockResult::kMiss);
   }

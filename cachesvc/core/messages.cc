@@ -68,12 +68,12 @@ void EngineImpl::OnMessage(uint32_t transport, PeerId id, Bytes message) {
   }
 }
 
-uint32_t EngineImpl::FindPeer(uint32_t transport, PeerId id) const {
+uint32_t EngineState::FindPeer(uint32_t transport, PeerId id) const {
   const auto it = peer_ids.find({transport, id.value});
   return it == peer_ids.end() ? kNoId : it->second;
 }
 
-Session* EngineImpl::FindSession(SessionId id) const {
+Session* EngineState::FindSession(SessionId id) const {
   const auto it = sessions.find(id.value);
   return it == sessions.end() ? nullptr : it->second.get();
 }
@@ -101,8 +101,10 @@ BlockResult EngineImpl::CheckRequest(uint32_t peer, const WireRequest& message) 
   if (peers[peer].requests.size() >= options.limits.requests_per_peer_max) {
     return BlockResult::kBusy;
   }
-  if (header.type != WireType::kLookup && blocks.free() < header.block_count) {
-    return BlockResult::kBusy;
+  if (header.type != WireType::kLookup) {
+    const uint32_t held = peers[peer].blocks;
+    if (blocks.free() < header.block_count) return BlockResult::kBusy;
+    if (held > 0 && held + header.block_count > blocks.free()) return BlockResult::kBusy;
   }
   return BlockResult::kOk;
 }
@@ -169,6 +171,7 @@ void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint
   for (uint32_t i = 0; i < header.slots_per_block; ++i) block.slots[i] = message.slot(at, i);
   block.phase_us = request.received_us;
   request.blocks[at] = id;
+  ++peers[request.peer].blocks;
   const Binding& binding = *block.binding;
   if (!BlockIsSane(block.wire, binding)) return Finish(block, BlockResult::kInvalid);
   block.key = binding.Key(block.wire.digest, block.wire.part);

@@ -24,6 +24,9 @@ struct Peer {
   PeerId id;
   SessionId session;
   std::vector<uint32_t> requests;  // in flight; at most requests_per_peer_max
+  // What its blocks hold. No peer may hold more of a thing than is left of it for all others.
+  uint32_t blocks = 0, transfers = 0;
+  std::array<uint64_t, 2> staged_bytes{};  // by StageHalf
 };
 
 struct Request {
@@ -95,8 +98,9 @@ struct Block {
 
   List<Block> followers;  // puts and deletes of the key that wait for this one
   SlotId staging, staging2, page;
-  uint64_t slot_bytes = 0;  // of the slot it waits for
-  uint32_t rung = 0;        // of the ladder
+  StageHalf half = StageHalf::kIn;  // of staging and staging2
+  uint64_t slot_bytes = 0;          // of the slot it waits for
+  uint32_t rung = 0;                // of the ladder
   EntryId entry = kNoId;
   uint32_t entry_generation = 0;
   std::vector<Segment> segments;

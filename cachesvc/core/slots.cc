@@ -111,13 +111,28 @@ void EngineImpl::KeepEvictionsAhead() {
 }
 
 bool EngineImpl::AcquireStaging(Block& block, uint64_t bytes, StageHalf half) {
-  List<Block>& list = stage_wait[static_cast<size_t>(half)];
+  const auto which = static_cast<size_t>(half);
+  block.half = half;
+  if (peers.Alive(block.peer, block.peer_generation) &&
+      peers[block.peer].staged_bytes[which] > pool().staging_free_bytes(half)) {
+    Wait(share_wait, block);
+    return false;
+  }
+  List<Block>& list = stage_wait[which];
   if (list.empty() || retrying == &list) {
     block.staging = pool().AllocateStaging(bytes, half);
-    if (block.staging.valid()) return true;
+    if (block.staging.valid()) {
+      CountStaging(block, block.staging);
+      return true;
+    }
   }
   Wait(list, block);
   return false;
+}
+
+void EngineImpl::CountStaging(Block& block, SlotId slot) {
+  if (!peers.Alive(block.peer, block.peer_generation)) return;
+  peers[block.peer].staged_bytes[static_cast<size_t>(block.half)] += pool().memory(slot).size();
 }
 
 void EngineImpl::AttachSlot(EntryId id, SlotId slot) {
@@ -187,6 +202,13 @@ void EngineImpl::EraseEntry(EntryId id) {
   index.Erase(id);
 }
 
+// The page is gone in every tier, also after a restart.
+void EngineImpl::ForgetPage(EntryId id) {
+  const Entry& entry = index.at(id);
+  if (entry.on_disk()) ForgetRecord(entry.key, entry.location, kNoId);
+  EraseEntry(id);
+}
+
 // A full index forgets the page that would be evicted next; pages on disk alone have no order, so
 // the one found at the sweeping hand goes.
 EntryId EngineImpl::InsertEntry(const BlockKey& key) {
@@ -196,17 +218,15 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
     index_hand = index_hand + 1 < index.scan_end() ? index_hand + 1 : 0;
     const Entry& entry = index.at(index_hand);
     if (!entry.live || entry.in_memory() || entry.read != kNoId) continue;
-    ForgetRecord(entry.key, entry.location, kNoId);
-    EraseEntry(index_hand);
+    ForgetPage(index_hand);
     return index.Insert(key);
   }
   const EntryId victim = policy->Victim(kAnyClass);
   if (victim == kNoId) return kNoId;
   const Entry& entry = index.at(victim);
-  if (entry.on_disk()) ForgetRecord(entry.key, entry.location, kNoId);
   ++counts.evicted_dropped;
   counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);
-  EraseEntry(victim);
+  ForgetPage(victim);
   return index.Insert(key);
 }
 

@@ -11,7 +11,11 @@ void EngineImpl::StartTransfer(Block& block, const TransferPlan& plan) {
   }
   const RegisteredSet* set = session->FindSet(block.region_set);
   if (set == nullptr) return Finish(block, BlockResult::kInvalid);
-  if (transfers >= options.limits.transfers_max) return Wait(transfer_wait, block);
+  const uint32_t left = options.limits.transfers_max - transfers;
+  if (peers[block.peer].transfers > left) return Wait(share_wait, block);
+  if (left == 0 || (!transfer_wait.empty() && retrying != &transfer_wait)) {
+    return Wait(transfer_wait, block);
+  }
   if (block.segments.capacity() == 0 && !spare_segments.empty()) {
     block.segments = std::move(spare_segments.back());
     spare_segments.pop_back();
@@ -33,6 +37,7 @@ void EngineImpl::StartTransfer(Block& block, const TransferPlan& plan) {
   if (result == BlockResult::kBusy) return Wait(transfer_wait, block);
   if (result != BlockResult::kOk) return Finish(block, result);
   ++transfers;
+  ++peers[block.peer].transfers;
   block.pending = Pending::kTransfer;
 }
 
@@ -41,6 +46,7 @@ void EngineImpl::OnTransferDone(uint64_t token, BlockResult result) {
   CRUMB_CHECK(block.used && TokenIs(token, block.generation));
   CRUMB_CHECK(block.pending == Pending::kTransfer);
   --transfers;
+  if (peers.Alive(block.peer, block.peer_generation)) --peers[block.peer].transfers;
   block.pending = Pending::kNone;
   EndPhase(block, Phase::kWire);
   if (block.doom != BlockResult::kOk) return Finish(block, block.doom);

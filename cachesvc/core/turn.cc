@@ -37,7 +37,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
 void EngineImpl::OnRecord(const RecoveredRecord& record) {
   const PageHeader& header = record.header;
   EntryId id = index.Find(header.key);
-  if (id != kNoId) EraseEntry(id);  // the newest comes last
+  if (id != kNoId) return;  // one record per key is live
   id = index.Insert(header.key);
   if (id == kNoId) return;
   Entry& entry = index.at(id);
@@ -86,6 +86,7 @@ int EngineImpl::RunReady() {
                             &stage_wait[1], &ready}) {
     work += RetryList(*list);
   }
+  work += RetryShares();
   KeepEvictionsAhead();
   RetryUnverified();
   RetryUnsent();

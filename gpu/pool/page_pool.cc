@@ -431,6 +431,10 @@ uint64_t PagePool::free_slabs() const { return impl_->free_slabs; }
 uint64_t PagePool::staging_capacity_bytes() const {
   return 2 * static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }
+uint64_t PagePool::staging_free_bytes(StageHalf half) const {
+  const StagingArea& area = *impl_->staging[static_cast<size_t>(half)];
+  return static_cast<uint64_t>(area.units() - area.used()) * kUnit;
+}
 uint64_t PagePool::staging_used_bytes() const {
   return (static_cast<uint64_t>(impl_->staging[0]->used()) + impl_->staging[1]->used()) * kUnit;
 }

@@ -77,6 +77,7 @@ class PagePool {
   uint64_t free_slabs() const;
   uint64_t staging_capacity_bytes() const;  // both halves
   uint64_t staging_used_bytes() const;
+  uint64_t staging_free_bytes(StageHalf half) const;
 
  private:
   PagePool();

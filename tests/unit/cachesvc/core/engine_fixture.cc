@@ -7,18 +7,24 @@
 namespace crumb::testing {
 
 Worker::Worker(Engine* engine, LoopbackTransport* transport, const Options& options)
-    : session{options.session}, transport_(transport), memory_(options.slots * slot_bytes_) {
+    : session{options.session},
+      transport_(transport),
+      slots_(options.slots),
+      memory_(options.slots * slot_bytes_) {
   EXPECT_TRUE(engine->OpenSession(session, options.tenant).ok());
   peer = transport->AddPeer(&Worker::OnMessage, this);
   EXPECT_TRUE(engine->AttachPeer(session, 0, peer).ok());
+  const absl::Status status = engine->RegisterRegions(session, kRegionSet, options.layout, Spec());
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+RegionSetSpec Worker::Spec() {
   RegionSetSpec spec;
   spec.regions.push_back(
       {.address = reinterpret_cast<uint64_t>(memory_.data()), .bytes = memory_.size(), .rkey = {}});
-  spec.slots = options.slots;
+  spec.slots = slots_;
   spec.slot_bytes = slot_bytes_;
-  const absl::Status status =
-      engine->RegisterRegions(session, kRegionSet, options.layout, std::move(spec));
-  EXPECT_TRUE(status.ok()) << status;
+  return spec;
 }
 
 void Worker::OnMessage(void* arg, Bytes message) {
@@ -80,28 +86,66 @@ std::vector<uint8_t> Worker::Read(uint32_t slot, size_t bytes) const {
 }
 
 Rig::Rig(const RigOptions& rig_options) : options(rig_options) {
+  auto made_layout = Layout::Make(SmallIdentity(options.parts));
+  EXPECT_TRUE(made_layout.ok()) << made_layout.status();
+  layout = std::make_shared<const Layout>(std::move(made_layout).value());
+  if (options.nvme_bytes > 0) {
+    device = std::make_unique<MemDevice>(
+        MemDeviceOptions{.bytes = options.nvme_bytes, .track_unsynced = true});
+    faults = std::make_unique<FaultDevice>(device.get(),
+                                           [](const IoRequest&, uint64_t) { return Fault{}; });
+    options.log.bytes_max = options.nvme_bytes;
+    options.log.segment_bytes = 1 << 20;
+    options.log.format_seed = 1;
+  }
+  Start();
+}
+
+Rig::~Rig() = default;
+
+void Rig::Start() {
   auto made_pool = PagePool::Create({.bytes = options.main_bytes + options.staging_bytes,
                                      .staging_bytes = options.staging_bytes,
                                      .slab_bytes = 64 << 10});
   EXPECT_TRUE(made_pool.ok()) << made_pool.status();
   pool = std::move(made_pool).value();
+  queue = InlineQueue();
   transport = LoopbackTransport::Create(256);
-  auto made_layout = Layout::Make(SmallIdentity(options.parts));
-  EXPECT_TRUE(made_layout.ok()) << made_layout.status();
-  layout = std::make_shared<const Layout>(std::move(made_layout).value());
   EngineOptions engine_options;
   engine_options.limits = options.limits;
   engine_options.clock = &clock;
   engine_options.pool = pool.get();
   engine_options.queue = &queue;
   engine_options.max_lossy_depth = options.max_lossy_depth;
+  engine_options.nvme_admit_all = options.nvme_admit_all;
   auto made = Engine::Create(engine_options);
   EXPECT_TRUE(made.ok()) << made.status();
   engine = std::move(made).value();
+  if (device != nullptr) {
+    auto opened = SegmentLog::Open(options.log, faults.get(), &clock, engine->recovery_sink());
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    log = std::move(opened).value();
+    engine->SetLog(log.get());
+  }
   engine->AddTransport(transport.get());
   const absl::Status bound = engine->BindLayout(kLayout, Bind(options.codec));
   EXPECT_TRUE(bound.ok()) << bound;
   AddWorker({});
+}
+
+void Rig::Restart(const MemDevice::Survives* crash) {
+  if (crash != nullptr) {
+    device->Crash(*crash);
+    faults->Forget();
+  } else if (log != nullptr) {
+    EXPECT_TRUE(log->Close().ok());
+  }
+  engine.reset();
+  log.reset();
+  workers_.clear();
+  transport.reset();
+  pool.reset();
+  Start();
 }
 
 LayoutBinding Rig::Bind(CodecKind kind, const std::string& tenant) const {

@@ -16,6 +16,9 @@
 #include "cachesvc/base/wire.h"
 #include "cachesvc/core/engine.h"
 #include "cachesvc/net/loopback_transport.h"
+#include "storage/device/fault_device.h"
+#include "storage/device/mem_device.h"
+#include "storage/segment/segment_log.h"
 #include "tests/unit/cachesvc/core/fake_codec.h"
 
 namespace crumb::testing {
@@ -139,6 +142,7 @@ class Worker {
   uint64_t Send(const RequestSpec& spec);
   BlockResult SendBytes(Bytes message) { return transport_->Inject(peer, message); }
   bool Answered(uint64_t request_id) const { return replies.count(request_id) > 0; }
+  RegionSetSpec Spec();  // the lent memory
   void Fill(uint32_t slot, const std::vector<uint8_t>& value);
   std::vector<uint8_t> Read(uint32_t slot, size_t bytes = kRawBytes) const;
 
@@ -150,6 +154,7 @@ class Worker {
   static void OnMessage(void* arg, Bytes message);
 
   LoopbackTransport* transport_;
+  uint32_t slots_ = 0;
   uint64_t slot_bytes_ = kRawBytes + 2 * kPageHeaderBytes;
   std::vector<uint8_t> memory_;
   uint64_t next_request_ = 1;
@@ -163,12 +168,21 @@ struct RigOptions {
   bool keep_non_finite_raw = false;
   uint32_t parts = 1;
   uint8_t max_lossy_depth = 255;
+  uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
+  bool nvme_admit_all = true;
+  SegmentLogOptions log = {};
 };
 
 // The engine and what it stands on.
 class Rig {
  public:
   explicit Rig(const RigOptions& options = {});
+  ~Rig();
+
+  // What a restart of the process does: the engine, its memory and its sessions are gone, the
+  // device keeps what it has. `crash` decides what survives of writes that were not made stable;
+  // without it the log closes in order.
+  void Restart(const MemDevice::Survives* crash = nullptr);
 
   // Codecs that put pages under `kind` first, then up the ladder to raw.
   LayoutBinding Bind(CodecKind kind, const std::string& tenant = "t") const;
@@ -193,9 +207,13 @@ class Rig {
   std::unique_ptr<PagePool> pool;
   std::unique_ptr<LoopbackTransport> transport;
   std::shared_ptr<const Layout> layout;
+  std::unique_ptr<MemDevice> device;
+  std::unique_ptr<FaultDevice> faults;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<SegmentLog> log;
 
  private:
+  void Start();
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
