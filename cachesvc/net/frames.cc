@@ -9,9 +9,10 @@
 namespace crumb {
 namespace {
 
-constexpr size_t kHelloHeaderBytes = 24;
+constexpr size_t kHelloHeaderBytes = 32;
 constexpr size_t kRkeyHeaderBytes = 24;
 constexpr size_t kChecksumBytes = 8;
+constexpr uint16_t kFlagOneSided = 1;
 
 absl::Status Bad(const char* what, const char* why) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", why));
@@ -19,7 +20,7 @@ absl::Status Bad(const char* what, const char* why) {
 
 // Length, checksum, magic and version: what both frames share.
 absl::Status CheckOuter(const char* what, Bytes blob, size_t header_bytes, size_t bytes_max) {
-  if (blob.size() < header_bytes + 1 + kChecksumBytes) return Bad(what, "cut short");
+  if (blob.size() < header_bytes + kChecksumBytes) return Bad(what, "cut short");
   if (blob.size() > bytes_max) return Bad(what, "longer than any that was ever made");
   const Bytes body = blob.first(blob.size() - kChecksumBytes);
   ByteReader tail(blob.last(kChecksumBytes));
@@ -40,9 +41,11 @@ std::string EncodeHello(const HelloFrame& hello) {
   ByteWriter writer;
   writer.Write<uint32_t>(kHelloMagic);
   writer.Write<uint16_t>(kFrameVersion);
-  writer.Write<uint16_t>(0);
+  writer.Write<uint16_t>(hello.one_sided ? kFlagOneSided : 0);
   writer.Write<uint64_t>(hello.cookie);
   writer.Write<uint32_t>(static_cast<uint32_t>(hello.address.size()));
+  writer.Write<uint32_t>(hello.queue_slots);
+  writer.Write<uint32_t>(hello.queue_bytes);
   writer.Write<uint32_t>(0);
   writer.WriteBytes(hello.address);
   return Seal(std::move(writer));
@@ -55,22 +58,24 @@ absl::StatusOr<HelloFrame> ParseHello(Bytes blob) {
   if (reader.Read<uint16_t>() != kFrameVersion) {
     return Bad("hello", "of another version; run the same release on both sides");
   }
-  const auto reserved0 = reader.Read<uint16_t>();
+  const auto flags = reader.Read<uint16_t>();
   HelloFrame hello;
+  hello.one_sided = flags == kFlagOneSided;
   hello.cookie = reader.Read<uint64_t>();
   const auto bytes = reader.Read<uint32_t>();
-  const auto reserved1 = reader.Read<uint32_t>();
+  hello.queue_slots = reader.Read<uint32_t>();
+  hello.queue_bytes = reader.Read<uint32_t>();
+  const auto reserved = reader.Read<uint32_t>();
   hello.address = reader.ReadBytes(bytes);
   if (!reader.ok() || reader.remaining() != kChecksumBytes || hello.address.empty() ||
-      reserved0 != 0 || reserved1 != 0 || hello.cookie == 0) {
+      flags > kFlagOneSided || reserved != 0 || hello.cookie == 0) {
     return Bad("hello", "its fields contradict its length");
   }
   return hello;
 }
 
 std::string EncodeRkey(const RkeyFrame& rkey) {
-  CRUMB_CHECK(!rkey.key.empty() &&
-              kRkeyHeaderBytes + rkey.key.size() + kChecksumBytes <= kRkeyFrameBytesMax);
+  CRUMB_CHECK(kRkeyHeaderBytes + rkey.key.size() + kChecksumBytes <= kRkeyFrameBytesMax);
   ByteWriter writer;
   writer.Write<uint32_t>(kRkeyMagic);
   writer.Write<uint16_t>(kFrameVersion);
@@ -93,7 +98,7 @@ absl::StatusOr<RkeyFrame> ParseRkey(Bytes blob) {
   rkey.address = reader.Read<uint64_t>();
   rkey.bytes = reader.Read<uint64_t>();
   rkey.key = reader.ReadBytes(bytes);
-  if (!reader.ok() || reader.remaining() != kChecksumBytes || rkey.key.empty() || rkey.bytes == 0 ||
+  if (!reader.ok() || reader.remaining() != kChecksumBytes || rkey.bytes == 0 ||
       rkey.bytes > UINT64_MAX - rkey.address) {
     return Bad("rkey", "its fields contradict its length");
   }

@@ -20,15 +20,20 @@ inline constexpr uint16_t kFrameVersion = 1;
 inline constexpr uint32_t kHelloFrameBytesMax = 16 * 1024;
 inline constexpr uint32_t kRkeyFrameBytesMax = 4096;
 
-// magic u32, version u16, 0 u16, cookie u64, length u32, 0 u32, address, XXH3-64 of all before.
+// magic u32, version u16, flags u16, cookie u64, length u32, queue_slots u32,
+// queue_bytes u32, 0 u32, address, XXH3-64 of all before.
 struct HelloFrame {
   uint64_t cookie = 0;
-  Bytes address;  // of the library's worker; a view into the input
+  uint32_t queue_slots = 0;  // the maker's shared-memory queue: places
+  uint32_t queue_bytes = 0;  // and bytes of each
+  bool one_sided = false;    // flags, bit 0: its memory may be read and written by RDMA
+  Bytes address;             // of the library's worker; a view into the input
 };
 std::string EncodeHello(const HelloFrame& hello);
 absl::StatusOr<HelloFrame> ParseHello(Bytes blob);
 
-// magic u32, version u16, length u16, address u64, bytes u64, key, XXH3-64 of all before.
+// magic u32, version u16, length u16, address u64, bytes u64, key (may be empty), XXH3-64 of all
+// before.
 struct RkeyFrame {
   uint64_t address = 0;
   uint64_t bytes = 0;

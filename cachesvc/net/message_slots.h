@@ -1,21 +1,15 @@
-// Fixed memory for messages that wait: received and not yet polled, or being sent. Two sizes, as
-// most messages are short and the largest is 128 KiB. Pages are touched only when used and the
-// last slot given back is the first taken again, so idle memory stays small.
+// Memory for messages that wait: received and not yet polled, or being sent. Two sizes, as most
+// messages are short and the largest is 128 KiB.
 // Must never allocate after it is made. One thread, the transport's.
 #ifndef CRUMB_CACHESVC_NET_MESSAGE_SLOTS_H_
 #define CRUMB_CACHESVC_NET_MESSAGE_SLOTS_H_
 
-#include <array>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "cachesvc/base/types.h"
 #include "cachesvc/base/wire.h"
+#include "cachesvc/net/slot_pool.h"
 
 namespace crumb {
-
-inline constexpr uint32_t kSlotNone = UINT32_MAX;
 
 class MessageSlots {
  public:
@@ -33,21 +27,14 @@ class MessageSlots {
   void Give(uint32_t slot);
   uint8_t* data(uint32_t slot) const;
 
-  uint32_t held() const { return held_; }
-  uint32_t total() const { return classes_[0].count + classes_[1].count; }
+  uint32_t held() const { return small_.held() + large_.held(); }
+  uint32_t total() const { return small_.count() + large_.count(); }
   // Less than half of either size is free: time to stop taking more in.
   bool low() const;
 
  private:
-  struct Class {
-    std::unique_ptr<uint8_t[]> memory;
-    std::vector<uint32_t> free;
-    uint32_t slot_bytes = 0;
-    uint32_t count = 0;
-    uint32_t first = 0;  // number of its first slot
-  };
-  std::array<Class, 2> classes_;
-  uint32_t held_ = 0;
+  SlotPool small_;
+  SlotPool large_;  // numbered behind the small ones
 };
 
 }  // namespace crumb

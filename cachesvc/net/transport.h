@@ -40,9 +40,10 @@ enum class NetEventKind : uint8_t { kMessage, kTransferDone, kPeerDown };
 struct NetEvent {
   NetEventKind kind = NetEventKind::kMessage;
   PeerId peer;
-  uint64_t token = 0;                     // kTransferDone
-  BlockResult result = BlockResult::kOk;  // kTransferDone: kOk, kUnavailable
-  Bytes message;                          // kMessage: valid until the next Poll
+  uint64_t token = 0;  // kTransferDone
+  // kTransferDone: kOk, kUnavailable, kInvalid (the peer does not lend that memory any more).
+  BlockResult result = BlockResult::kOk;
+  Bytes message;  // kMessage: valid until the next Poll
 };
 
 class Transport {

@@ -59,11 +59,20 @@ absl::Status SetTransports(ucp_config_t* config, const std::set<std::string>& tr
   // WHY: without it an endpoint that asks for peer errors silently leaves shared memory out.
   if (transports.contains("posix") || transports.contains("sysv")) {
     CRUMB_TRY(Set(config, "MM_ERROR_HANDLING", "y"));
+    // WHY: both sides of a shared-memory queue must agree on these, and UCX does not check; the
+    // hello carries kUcxFifoSlots for that, and no environment may change them.
+    CRUMB_TRY(Set(config, "MM_FIFO_SIZE", absl::StrCat(kUcxFifoSlots)));
+    CRUMB_TRY(Set(config, "MM_FIFO_ELEM_SIZE", "128"));
+    CRUMB_TRY(Set(config, "MM_FIFO_RELEASE_FACTOR", "0.1"));
+    CRUMB_TRY(Set(config, "MM_SEG_SIZE", absl::StrCat(kUcxSegmentBytes)));
   }
-  // WHY: the default connects with a blocking call, on the shard thread.
   if (!transports.contains("tcp")) return absl::OkStatus();
-  const bool prefixed = major > 1 || minor >= 17;
-  return Set(config, prefixed ? "TCP_CONN_NB" : "CONN_NB", "y");
+  const std::string prefix = major > 1 || minor >= 17 ? "TCP_" : "";
+  // WHY: the default connects with a blocking call, on the shard thread.
+  CRUMB_TRY(Set(config, (prefix + "CONN_NB").c_str(), "y"));
+  // WHY: two sides that connect at one time end up with one connection, and UCX frees the other
+  // while an event for it waits in the batch that it works on. A batch of one has no others.
+  return Set(config, (prefix + "MAX_POLL").c_str(), "1");
 }
 
 // UCX prints its transports and offers no other way to ask; a changed print gives an empty set.
@@ -106,12 +115,13 @@ absl::Status LearnRequestBytes(ucp_context_h context) {
   return absl::OkStatus();
 }
 
-// WHY: a peer that dies in the middle of a transfer makes UCX warn of each request that it leaves
-// behind, a line each. After start-up only errors are printed, unless UCX_LOG_LEVEL asks for more.
-void SilenceWarnings() {
+// WHY: UCX prints to stdout, where the data of commands goes, and has a line for each request that
+// a dying peer leaves behind. What matters comes back as a status. UCX_LOG_LEVEL set to anything
+// but its default (warn) is left alone.
+void KeepUcxQuiet() {
   char level[32] = {};
   if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) != UCS_OK) return;
-  if (std::string(level) == "WARN") ucs_global_opts_set_value("LOG_LEVEL", "ERROR");
+  if (std::string(level) == "WARN") ucs_global_opts_set_value("LOG_LEVEL", "FATAL");
 }
 
 // UCX takes crash signals over when it is loaded. A core dump says more than its trace, and a
@@ -135,13 +145,14 @@ absl::Status UcxError(const char* what, ucs_status_t status) {
 
 absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxOptions& options) {
   GiveBackCrashSignals();
+  KeepUcxQuiet();
   auto context = std::make_unique<UcxContext>();
   CRUMB_TRY(context->InitContext(options));
   CRUMB_TRY(context->InitWorker());
-  if (!options.arena.empty()) {
+  context->one_sided_ = options.one_sided;
+  if (options.one_sided && !options.arena.empty()) {
     CRUMB_ASSIGN(context->arena_, context->Map(options.arena));
   }
-  SilenceWarnings();
   return context;
 }
 
@@ -150,7 +161,9 @@ absl::Status UcxContext::InitContext(const UcxOptions& options) {
   ucp_params_t params = {};
   params.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_REQUEST_INIT;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  // WHY: with RMA on, a peer may read and write any address of this process.
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  if (options.one_sided) params.features |= UCP_FEATURE_RMA;
   params.name = "crumb";
   params.request_init = &ClearRequest;
   // Twice: which transports there are decides what can be set for them.
@@ -198,7 +211,9 @@ absl::Status UcxContext::InitWorker() {
 
 UcxContext::~UcxContext() {
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
-  for (const Lent& lent : lent_) ucp_mem_unmap(context_, lent.handle);
+  for (const Lent& lent : lent_) {
+    if (lent.handle != nullptr) ucp_mem_unmap(context_, lent.handle);
+  }
   if (arena_ != nullptr) ucp_mem_unmap(context_, arena_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }
@@ -220,33 +235,55 @@ absl::StatusOr<Region> UcxContext::Lend(MutableBytes memory) {
   if (lent_.size() >= kRegionsMax) {
     return absl::ResourceExhaustedError(absl::StrCat("at most ", kRegionsMax, " ranges are lent"));
   }
-  CRUMB_ASSIGN(ucp_mem_h handle, Map(memory));
+  Lent lent = {.address = reinterpret_cast<uint64_t>(memory.data()), .bytes = memory.size()};
+  Region region = {.address = lent.address, .bytes = lent.bytes, .rkey = {}};
+  std::string key;
+  if (one_sided_) {
+    CRUMB_ASSIGN(lent.handle, Map(memory));
+    auto packed = PackKey(lent.handle);
+    if (!packed.ok()) {
+      ucp_mem_unmap(context_, lent.handle);
+      return packed.status();
+    }
+    key = *std::move(packed);
+  }
+  region.rkey = EncodeRkey({.address = region.address, .bytes = region.bytes, .key = AsBytes(key)});
+  lent_.push_back(lent);
+  return region;
+}
+
+absl::StatusOr<std::string> UcxContext::PackKey(ucp_mem_h handle) const {
   void* key = nullptr;
   size_t bytes = 0;
   const ucs_status_t status = ucp_rkey_pack(context_, handle, &key, &bytes);
-  if (status != UCS_OK || bytes == 0 || bytes > kRkeyFrameBytesMax / 2) {
-    if (status == UCS_OK) ucp_rkey_buffer_release(key);
-    ucp_mem_unmap(context_, handle);
-    return UcxError("UCX cannot pack the key of lent memory", status);
-  }
-  Region region;
-  region.address = reinterpret_cast<uint64_t>(memory.data());
-  region.bytes = memory.size();
-  region.rkey = EncodeRkey({.address = region.address,
-                            .bytes = region.bytes,
-                            .key = {static_cast<const uint8_t*>(key), bytes}});
+  if (status != UCS_OK) return UcxError("UCX cannot pack the key of lent memory", status);
+  std::string out(static_cast<const char*>(key), bytes);
   ucp_rkey_buffer_release(key);
-  lent_.push_back({region.address, region.bytes, handle});
-  return region;
+  if (out.empty() || out.size() > kRkeyFrameBytesMax / 2) {
+    return absl::UnavailableError(absl::StrCat("a UCX key of ", out.size(), " bytes"));
+  }
+  return out;
 }
 
 void UcxContext::Unlend(const Region& region) {
   for (size_t i = 0; i < lent_.size(); ++i) {
     if (lent_[i].address != region.address || lent_[i].bytes != region.bytes) continue;
-    ucp_mem_unmap(context_, lent_[i].handle);
+    if (lent_[i].handle != nullptr) ucp_mem_unmap(context_, lent_[i].handle);
     lent_.erase(lent_.begin() + static_cast<std::ptrdiff_t>(i));
     return;
   }
+}
+
+bool UcxContext::IsLent(uint64_t address, uint64_t bytes) {
+  for (size_t i = 0; i < lent_.size(); ++i) {
+    const size_t at = (lent_last_ + i) % lent_.size();
+    const Lent& lent = lent_[at];
+    if (address < lent.address || bytes > lent.bytes) continue;
+    if (address - lent.address > lent.bytes - bytes) continue;
+    lent_last_ = at;
+    return true;
+  }
+  return false;
 }
 
 std::string UcxContext::Describe() const {

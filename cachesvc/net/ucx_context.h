@@ -31,17 +31,20 @@ class UcxContext {
   ucp_mem_h arena() const { return arena_; }               // null: none given
   absl::StatusOr<Region> Lend(MutableBytes memory);
   void Unlend(const Region& region);
+  // True if all of [address, + bytes) was lent by one Lend and not taken back.
+  bool IsLent(uint64_t address, uint64_t bytes);
   std::string Describe() const;
 
  private:
   struct Lent {
     uint64_t address = 0;
     uint64_t bytes = 0;
-    ucp_mem_h handle = nullptr;
+    ucp_mem_h handle = nullptr;  // one-sided only
   };
   absl::Status InitContext(const UcxOptions& options);
   absl::Status InitWorker();
   absl::StatusOr<ucp_mem_h> Map(MutableBytes memory);
+  absl::StatusOr<std::string> PackKey(ucp_mem_h handle) const;
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
@@ -49,6 +52,8 @@ class UcxContext {
   int event_fd_ = -1;
   std::string address_;
   std::vector<Lent> lent_;
+  size_t lent_last_ = 0;  // where the last range was found: the next is often there too
+  bool one_sided_ = false;
 };
 
 }  // namespace crumb

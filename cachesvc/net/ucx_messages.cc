@@ -1,71 +1,153 @@
-// Messages as UCX active messages. Sent eagerly in one piece and copied out in the callback: a
-// rendezvous message is refused, which its sender sees as an error, since one that is dropped in
-// the callback would be reported to it as delivered. Must never keep UCX's buffers. Transport's
-// thread.
+// Active messages: the body is a cookie of the receiver and what belongs to the kind of message; no
+// header, as UCX computes where a header lies from a length on the wire. Sent eagerly in one piece
+// and copied out in the callback: a rendezvous message is refused, which its sender sees as an
+// error, since one that is dropped in the callback would be reported to it as delivered.
+// Must never keep UCX's buffers, nor give UCX memory that is not ours. Transport's thread.
 #include <cstring>
 
 #include "cachesvc/base/check.h"
+#include "cachesvc/net/ucx_ids.h"
 #include "cachesvc/net/ucx_worker.h"
 
 namespace crumb {
 namespace {
 
-constexpr unsigned kMessageId = 1;
-constexpr unsigned kGoodbyeId = 2;  // header only; the sender is about to close
 constexpr size_t kCookieBytes = sizeof(uint64_t);
 static_assert(kCookieBytes <= MessageSlots::kPrefixBytes);
+constexpr unsigned kIdsMax = 1u << 16;
 
-uint64_t CookieOf(Bytes header) {  // 0: none
-  uint64_t cookie = 0;
-  if (header.size() == kCookieBytes) std::memcpy(&cookie, header.data(), kCookieBytes);
-  return cookie;
+// The status goes to the sender of a rendezvous message and nowhere else.
+ucs_status_t Outcome(const ucp_am_recv_param_t* param) {
+  return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ? UCS_ERR_REJECTED : UCS_OK;
+}
+
+// The body of an eager message without a header; empty for any other, which is not looked into.
+Bytes BodyOf(size_t header_length, const void* data, size_t length,
+             const ucp_am_recv_param_t* param) {
+  if (header_length != 0 || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return {};
+  return {static_cast<const uint8_t*>(data), length};
 }
 
 }  // namespace
 
+template <unsigned kId>
+ucs_status_t UcxWorker::OnId(void* arg, const void*, size_t header_length, void* data,
+                             size_t length, const ucp_am_recv_param_t* param) {
+  static_cast<UcxWorker*>(arg)->Dispatch(kId, BodyOf(header_length, data, length, param));
+  return Outcome(param);
+}
+
+// WHY: every id is taken, the highest first, since UCX looks up the handler of an id from the wire
+// before it checks it, and leaves the ones in between unset.
 absl::Status UcxWorker::SetHandlers() {
   ucp_am_handler_param_t param = {};
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   param.flags = UCP_AM_FLAG_WHOLE_MSG;
   param.arg = this;
-  param.id = kMessageId;
-  param.cb = &OnMessage;
-  ucs_status_t status = ucp_worker_set_am_recv_handler(context_->worker(), &param);
-  param.id = kGoodbyeId;
-  param.cb = &OnGoodbye;
-  if (status == UCS_OK) status = ucp_worker_set_am_recv_handler(context_->worker(), &param);
-  if (status == UCS_OK) return absl::OkStatus();
-  return UcxError("UCX takes no message handler", status);
+  const ucp_am_recv_callback_t known[] = {&OnId<kUcxNoise>, &OnId<kUcxMessage>, &OnId<kUcxGoodbye>,
+                                          &OnId<kUcxRead>,  &OnId<kUcxData>,    &OnId<kUcxWrite>,
+                                          &OnId<kUcxDone>};
+  for (unsigned id = kIdsMax; id > 0; --id) {
+    param.id = id - 1;
+    param.cb = param.id < std::size(known) ? known[param.id] : known[kUcxNoise];
+    const ucs_status_t status = ucp_worker_set_am_recv_handler(context_->worker(), &param);
+    if (status != UCS_OK) return UcxError("UCX takes no message handler", status);
+  }
+  return absl::OkStatus();
+}
+
+void UcxWorker::Dispatch(unsigned id, Bytes body) {
+  UcxPeer* peer = ending_ || id == kUcxNoise ? nullptr : FindByCookie(body);
+  if (peer == nullptr) {
+    ++stats_.messages_dropped;
+    return;
+  }
+  switch (id) {
+    case kUcxMessage:
+      ReceiveMessage(peer, body.subspan(kCookieBytes));
+      return;
+    case kUcxGoodbye:
+      peer->left = true;
+      Doom(peer, UcxReport::kYes);
+      return;
+    case kUcxRead:
+      ReceiveRead(peer, body);
+      return;
+    case kUcxWrite:
+      ReceiveWrite(peer, body);
+      return;
+    case kUcxData:
+      ReceiveAnswer(peer, UcxMoveKind::kPull, body);
+      return;
+    default:
+      ReceiveAnswer(peer, UcxMoveKind::kPush, body);
+      return;
+  }
+}
+
+void UcxWorker::ReceiveMessage(UcxPeer* peer, Bytes data) {
+  if (data.empty() || data.size() > kWireMessageBytesMax) {
+    Strike(peer);
+    return;
+  }
+  const uint32_t slot = peer->messages < options_.messages_per_peer_max
+                            ? receive_slots_.Take(data.size())
+                            : kSlotNone;
+  if (slot == kSlotNone) {
+    // Progress stops while half of the slots are taken, so only a flood comes here.
+    ++stats_.messages_dropped;
+    Refuse(peer);
+    return;
+  }
+  std::memcpy(receive_slots_.data(slot), data.data(), data.size());
+  ++peer->messages;
+  ++stats_.messages_received;
+  UcxEvent event;
+  event.event.kind = NetEventKind::kMessage;
+  event.event.peer = peer->id;
+  event.event.message = {receive_slots_.data(slot), data.size()};
+  event.slot = slot;
+  PushEvent(event);
 }
 
 BlockResult UcxWorker::Send(PeerId id, Bytes message) {
   if (message.empty() || message.size() > kWireMessageBytesMax) return BlockResult::kInvalid;
   UcxPeer* peer = FindOpen(id);
   if (peer == nullptr) return BlockResult::kUnavailable;
-  if (peer->sends >= options_.sends_per_peer_max) return BlockResult::kBusy;
+  if (peer->text_sends >= options_.sends_per_peer_max) return BlockResult::kBusy;
   const uint32_t slot = send_slots_.Take(MessageSlots::kPrefixBytes + message.size());
   if (slot == kSlotNone) return BlockResult::kBusy;
-  uint8_t* memory = send_slots_.data(slot);
-  std::memcpy(memory, &peer->remote_cookie, kCookieBytes);
-  std::memcpy(memory + MessageSlots::kPrefixBytes, message.data(), message.size());
-  UcxSend& record = sends_[slot];
-  record = {.owner = this, .peer = SlotOf(*peer), .slot = slot};
-  ++peer->sends;
+  uint8_t* body = send_slots_.data(slot) + MessageSlots::kPrefixBytes - kCookieBytes;
+  std::memcpy(body, &peer->remote_cookie, kCookieBytes);
+  std::memcpy(body + kCookieBytes, message.data(), message.size());
+  UcxSend& record = text_sends_[slot];
+  record = {.owner = this, .kind = UcxSendKind::kMessage, .peer = SlotOf(*peer), .slot = slot};
+  ++peer->text_sends;
+  SendBody(peer, kUcxMessage, &record, {body, kCookieBytes + message.size()});
+  return BlockResult::kOk;
+}
 
+// Of the data path: a body of `bytes` in a data slot, whose owner it becomes.
+void UcxWorker::SendData(UcxPeer* peer, unsigned id, uint32_t slot, size_t bytes) {
+  UcxSend& record = data_sends_[slot];
+  record = {.owner = this, .kind = UcxSendKind::kData, .peer = SlotOf(*peer), .slot = slot};
+  ++peer->data_sends;
+  SendBody(peer, id, &record, {data_slots_.data(slot), bytes});
+}
+
+// One that UCX refuses counts as lost with its peer: UCX refuses only when the endpoint is gone.
+void UcxWorker::SendBody(UcxPeer* peer, unsigned id, UcxSend* record, Bytes body) {
+  ++peer->sends;
   ucp_request_param_t param = {};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &OnSent;
-  param.user_data = &record;
+  param.user_data = record;
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer->endpoint, kMessageId, memory, kCookieBytes,
-                      memory + MessageSlots::kPrefixBytes, message.size(), &param);
-  if (UCS_PTR_IS_PTR(request)) return BlockResult::kOk;
-  const ucs_status_t status = UCS_PTR_STATUS(request);
-  SendDone(&record, status);
-  return status == UCS_OK ? BlockResult::kOk : BlockResult::kUnavailable;
+      ucp_am_send_nbx(peer->endpoint, id, nullptr, 0, body.data(), body.size(), &param);
+  if (!UCS_PTR_IS_PTR(request)) SendDone(record, UCS_PTR_STATUS(request));
 }
 
 void UcxWorker::OnSent(void* request, ucs_status_t status, void* user_data) {
@@ -75,92 +157,36 @@ void UcxWorker::OnSent(void* request, ucs_status_t status, void* user_data) {
 }
 
 void UcxWorker::SendDone(UcxSend* record, ucs_status_t status) {
-  ++(status == UCS_OK ? stats_.messages_sent : stats_.messages_unsent);
-  --peers_[record->peer].sends;
-  send_slots_.Give(record->slot);
-}
-
-ucs_status_t UcxWorker::OnMessage(void* arg, const void* header, size_t header_length, void* data,
-                                  size_t length, const ucp_am_recv_param_t* param) {
-  return static_cast<UcxWorker*>(arg)->Receive({static_cast<const uint8_t*>(header), header_length},
-                                               {static_cast<const uint8_t*>(data), length},
-                                               param->recv_attr);
-}
-
-// The status goes to the sender of a rendezvous message and nowhere else.
-ucs_status_t UcxWorker::Receive(Bytes header, Bytes data, uint64_t attributes) {
-  const bool rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const ucs_status_t refused = rendezvous ? UCS_ERR_REJECTED : UCS_OK;
-  const auto found = cookies_.find(CookieOf(header));
-  if (ending_ || found == cookies_.end()) {
-    ++stats_.messages_dropped;
-    return refused;
-  }
-  UcxPeer& peer = peers_[found->second];
-  if (rendezvous || data.empty() || data.size() > kWireMessageBytesMax) {
-    ++stats_.messages_dropped;
-    Strike(&peer);
-    return refused;
-  }
-  const uint32_t slot =
-      peer.messages < options_.messages_per_peer_max ? receive_slots_.Take(data.size()) : kSlotNone;
-  if (slot == kSlotNone) {
-    // Progress stops while half of the slots are free, so only a flood comes here.
-    ++stats_.messages_dropped;
-    ++stats_.peers_refused;
+  UcxPeer& peer = peers_[record->peer];
+  --peer.sends;
+  if (status != UCS_OK && peer.state == UcxPeerState::kOpen) {
+    peer.failed = true;
     Doom(&peer, UcxReport::kYes);
-    return refused;
   }
-  std::memcpy(receive_slots_.data(slot), data.data(), data.size());
-  ++peer.messages;
-  ++stats_.messages_received;
-  UcxEvent event;
-  event.event.kind = NetEventKind::kMessage;
-  event.event.peer = peer.id;
-  event.event.message = {receive_slots_.data(slot), data.size()};
-  event.slot = slot;
-  PushEvent(event);
-  return UCS_OK;
+  if (record->kind == UcxSendKind::kMessage) {
+    ++(status == UCS_OK ? stats_.messages_sent : stats_.messages_unsent);
+  }
+  if (record->kind != UcxSendKind::kData) {
+    --peer.text_sends;
+    send_slots_.Give(record->slot);
+    return;
+  }
+  --peer.data_sends;
+  data_slots_.Give(record->slot);
+  answers_blocked_ = false;
+  MarkReady(&peer);
 }
 
 // WHY: over shared memory an endpoint that is closed by a process that lives on leaves no trace at
-// the other side, which would keep the peer for ever. Best effort: DrainPeers does not wait for
-// long.
+// the other side, which would keep the peer for ever.
 void UcxWorker::SayGoodbye(UcxPeer* peer) {
-  ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
-  param.cb.send = &OnGoodbyeSent;
-  param.user_data = peer;
-  ++peer->sends;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(peer->endpoint, kGoodbyeId, &peer->remote_cookie,
-                                                   kCookieBytes, nullptr, 0, &param);
-  peer->goodbye_in_flight = UCS_PTR_IS_PTR(request);
-  if (!peer->goodbye_in_flight) --peer->sends;
-}
-
-void UcxWorker::OnGoodbyeSent(void* request, ucs_status_t, void* user_data) {
-  UcxPeer* peer = static_cast<UcxPeer*>(user_data);
-  peer->goodbye_in_flight = false;
-  --peer->sends;
-  ucp_request_free(request);
-}
-
-ucs_status_t UcxWorker::OnGoodbye(void* arg, const void* header, size_t header_length, void*,
-                                  size_t, const ucp_am_recv_param_t* param) {
-  const ucs_status_t status = static_cast<UcxWorker*>(arg)->ReceiveGoodbye(
-      {static_cast<const uint8_t*>(header), header_length});
-  return (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ? UCS_ERR_REJECTED : status;
-}
-
-ucs_status_t UcxWorker::ReceiveGoodbye(Bytes header) {
-  const auto found = cookies_.find(CookieOf(header));
-  if (ending_ || found == cookies_.end()) return UCS_OK;
-  UcxPeer& peer = peers_[found->second];
-  peer.lost = true;
-  Doom(&peer, UcxReport::kYes);
-  return UCS_OK;
+  const uint32_t slot = send_slots_.Take(kCookieBytes);
+  if (slot == kSlotNone) return;
+  std::memcpy(send_slots_.data(slot), &peer->remote_cookie, kCookieBytes);
+  UcxSend& record = text_sends_[slot];
+  record = {.owner = this, .kind = UcxSendKind::kGoodbye, .peer = SlotOf(*peer), .slot = slot};
+  ++peer->text_sends;
+  SendBody(peer, kUcxGoodbye, &record, {send_slots_.data(slot), kCookieBytes});
 }
 
 void UcxWorker::ReleasePolled() {

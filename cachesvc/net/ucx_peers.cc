@@ -1,5 +1,7 @@
 // Life of a UCX peer: connect, lend, fail, drain, forget. Must never close an endpoint from inside
 // one of UCX's callbacks: those mark the peer, Poll closes. Transport's thread.
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,7 +19,6 @@ namespace {
 // forged one can make it read inside memory of ours.
 constexpr size_t kPaddingBytes = 64 * 1024;
 constexpr uint32_t kStrikesMax = 16;
-constexpr uint32_t kGoodbyePollsMax = 2048;
 
 std::vector<uint8_t> Padded(Bytes bytes) {
   std::vector<uint8_t> out(bytes.size() + kPaddingBytes, 0);
@@ -38,8 +39,35 @@ UcxPeer* UcxWorker::FindOpen(PeerId id) {
   return peer != nullptr && peer->state == UcxPeerState::kOpen ? peer : nullptr;
 }
 
+// INVARIANT: cookies_ holds open peers only.
+UcxPeer* UcxWorker::FindByCookie(Bytes body) {
+  uint64_t cookie = 0;
+  if (body.size() < sizeof(cookie)) return nullptr;
+  std::memcpy(&cookie, body.data(), sizeof(cookie));
+  const auto found = cookies_.find(cookie);
+  return found == cookies_.end() ? nullptr : &peers_[found->second];
+}
+
+std::string UcxWorker::MakeHello(uint64_t* cookie) {
+  *cookie = 0;
+  while (*cookie == 0) {
+    const ssize_t got = getrandom(cookie, sizeof(*cookie), 0);
+    CRUMB_CHECK(got == sizeof(*cookie));  // up to 256 bytes are never cut short
+  }
+  return EncodeHello({.cookie = *cookie,
+                      .queue_slots = kUcxFifoSlots,
+                      .queue_bytes = kUcxSegmentBytes,
+                      .one_sided = options_.one_sided,
+                      .address = AsBytes(context_->address())});
+}
+
 absl::StatusOr<PeerId> UcxWorker::Connect(Bytes hello, uint64_t my_cookie) {
   CRUMB_ASSIGN(const HelloFrame frame, ParseHello(hello));
+  if (frame.queue_slots != kUcxFifoSlots || frame.queue_bytes != kUcxSegmentBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "hello: its shared-memory queue is ", frame.queue_slots, " x ", frame.queue_bytes,
+        ", ours ", kUcxFifoSlots, " x ", kUcxSegmentBytes, "; run the same release on both sides"));
+  }
   if (my_cookie == 0 || cookies_.contains(my_cookie)) {
     return absl::InvalidArgumentError("this cookie is not a fresh one of MakeHello");
   }
@@ -57,6 +85,7 @@ absl::StatusOr<PeerId> UcxWorker::Connect(Bytes hello, uint64_t my_cookie) {
   peer.owner = this;
   CRUMB_TRY(OpenEndpoint(frame.address, &peer));
   peer.state = UcxPeerState::kOpen;
+  peer.one_sided = options_.one_sided && frame.one_sided;
   peer.id = MakePeerId(++serial_, SlotOf(peer));
   peer.my_cookie = my_cookie;
   peer.remote_cookie = frame.cookie;
@@ -93,7 +122,13 @@ absl::Status UcxWorker::RegisterRegions(PeerId id, uint32_t region_set, const Re
     return absl::FailedPreconditionError(
         absl::StrCat("region_set ", region_set, " is in use: wait for its requests to end"));
   }
-  CRUMB_ASSIGN(UcxRemoteSet remote, UnpackSet(*peer, region_set, set));
+  UcxRemoteSet remote;
+  remote.number = region_set;
+  remote.ranges = RangesOf(set);
+  if (const absl::Status status = UnpackKeys(*peer, set, &remote); !status.ok()) {
+    DestroySet(&remote);
+    return status;
+  }
   if (known != peer->sets.end()) {
     DestroySet(&*known);
     *known = std::move(remote);
@@ -103,32 +138,23 @@ absl::Status UcxWorker::RegisterRegions(PeerId id, uint32_t region_set, const Re
   return absl::OkStatus();
 }
 
-absl::StatusOr<UcxRemoteSet> UcxWorker::UnpackSet(const UcxPeer& peer, uint32_t region_set,
-                                                  const RegionSet& set) {
-  UcxRemoteSet remote;
-  remote.number = region_set;
-  remote.ranges = RangesOf(set);
-  remote.rkeys.reserve(remote.ranges.size());
+absl::Status UcxWorker::UnpackKeys(const UcxPeer& peer, const RegionSet& set, UcxRemoteSet* out) {
+  out->rkeys.reserve(set.spec().regions.size());
   for (const Region& region : set.spec().regions) {
-    const auto frame = ParseRkey(AsBytes(region.rkey));
-    absl::Status problem = frame.status();
-    if (problem.ok() && (region.address < frame->address || region.bytes > frame->bytes ||
-                         region.address - frame->address > frame->bytes - region.bytes)) {
-      problem = absl::InvalidArgumentError("rkey: made for other memory than the region names");
+    CRUMB_ASSIGN(const RkeyFrame frame, ParseRkey(AsBytes(region.rkey)));
+    if (region.address < frame.address || region.bytes > frame.bytes ||
+        region.address - frame.address > frame.bytes - region.bytes) {
+      return absl::InvalidArgumentError("rkey: made for other memory than the region names");
     }
+    if (!peer.one_sided) continue;
+    if (frame.key.empty()) return absl::InvalidArgumentError("rkey: no key for one-sided access");
+    const std::vector<uint8_t> padded = Padded(frame.key);
     ucp_rkey_h rkey = nullptr;
-    if (problem.ok()) {
-      const std::vector<uint8_t> padded = Padded(frame->key);
-      const ucs_status_t status = ucp_ep_rkey_unpack(peer.endpoint, padded.data(), &rkey);
-      if (status != UCS_OK) problem = UcxError("rkey: UCX refuses it", status);
-    }
-    if (!problem.ok()) {
-      DestroySet(&remote);
-      return problem;
-    }
-    remote.rkeys.push_back(rkey);
+    const ucs_status_t status = ucp_ep_rkey_unpack(peer.endpoint, padded.data(), &rkey);
+    if (status != UCS_OK) return UcxError("rkey: UCX refuses it", status);
+    out->rkeys.push_back(rkey);
   }
-  return remote;
+  return absl::OkStatus();
 }
 
 void UcxWorker::DestroySet(UcxRemoteSet* set) {
@@ -139,8 +165,8 @@ void UcxWorker::DestroySet(UcxRemoteSet* set) {
 void UcxWorker::ClosePeer(PeerId id) {
   UcxPeer* peer = Find(id);
   if (peer == nullptr) return;
-  peer->report = false;  // kDown: TakeEvent finds nobody to report to
-  if (peer->state == UcxPeerState::kOpen) Doom(peer, UcxReport::kNo);
+  peer->report = false;  // if kPeerDown is in the ring, it finds nobody to go to
+  Doom(peer, UcxReport::kNo);
 }
 
 // From here on nothing new begins with this peer; DrainPeers does the rest. Safe in callbacks.
@@ -154,15 +180,20 @@ void UcxWorker::Doom(UcxPeer* peer, UcxReport report) {
   draining_.push_back(SlotOf(*peer));
 }
 
-void UcxWorker::Strike(UcxPeer* peer) {
-  if (++peer->strikes < kStrikesMax || peer->state != UcxPeerState::kOpen) return;
+void UcxWorker::Refuse(UcxPeer* peer) {
+  if (peer->state != UcxPeerState::kOpen) return;
   ++stats_.peers_refused;
   Doom(peer, UcxReport::kYes);
 }
 
+void UcxWorker::Strike(UcxPeer* peer) {
+  ++stats_.messages_dropped;
+  if (++peer->strikes >= kStrikesMax) Refuse(peer);
+}
+
 void UcxWorker::OnEndpointError(void* arg, ucp_ep_h, ucs_status_t) {
   UcxPeer* peer = static_cast<UcxPeer*>(arg);
-  peer->lost = true;
+  peer->failed = true;
   peer->owner->Doom(peer, UcxReport::kYes);
 }
 
@@ -185,55 +216,35 @@ void UcxWorker::CloseEndpoint(UcxPeer* peer) {
   if (!UCS_PTR_IS_PTR(request)) peer->endpoint = nullptr;  // closed, or beyond closing
 }
 
-// What UCX does not hold fails here; what it holds fails by its own callback.
-void UcxWorker::FailMoves(UcxPeer* peer) {
-  while (!peer->queue.empty()) {
-    const uint32_t move = TakeFirst(&peer->queue);
-    moves_[move].result = BlockResult::kUnavailable;
-    MoveIssued(move);
-  }
-  while (!peer->unflushed.empty()) {
-    const uint32_t move = TakeFirst(&peer->unflushed);
-    moves_[move].result = BlockResult::kUnavailable;
-    Complete(move);
-  }
-}
-
-bool UcxWorker::Drained(const UcxPeer& peer) const {
-  return peer.closed && peer.endpoint == nullptr && peer.operations == 0 && peer.sends == 0 &&
-         !peer.flushing && peer.moves == 0;
-}
-
 void UcxWorker::DrainPeers() {
   for (size_t i = 0; i < draining_.size();) {
     UcxPeer& peer = peers_[draining_[i]];
-    if (peer.drain_polls == 0) {
-      FailMoves(&peer);
-      if (!peer.lost) SayGoodbye(&peer);
-    }
-    // A goodbye gets a little time to leave; what is in flight may end well meanwhile.
-    const bool wait = peer.goodbye_in_flight && !peer.lost && peer.drain_polls < kGoodbyePollsMax;
-    if (!peer.closed && !wait) CloseEndpoint(&peer);
-    ++peer.drain_polls;
+    DrainPeer(&peer);
     if (!Drained(peer)) {
       ++i;
       continue;
     }
     draining_[i] = draining_.back();
     draining_.pop_back();
-    FinishPeer(&peer);
+    --stats_.peers_closing;
+    for (UcxRemoteSet& set : peer.sets) DestroySet(&set);
+    peer.sets.clear();
+    peer.released = true;
+    if (!peer.down_queued) peer.state = UcxPeerState::kFree;  // else TakeEvent frees it
   }
 }
 
-void UcxWorker::FinishPeer(UcxPeer* peer) {
-  for (UcxRemoteSet& set : peer->sets) DestroySet(&set);
-  peer->sets.clear();
-  --stats_.peers_closing;
-  if (!peer->report) {
-    Free(peer);
-    return;
+void UcxWorker::DrainPeer(UcxPeer* peer) {
+  if (peer->drain_polls++ == 0) {
+    FailMoves(peer);
+    if (!peer->left && !peer->failed) SayGoodbye(peer);
   }
-  peer->state = UcxPeerState::kDown;
+  // WHY: UCX over tcp uses freed memory when an endpoint that was closed with sends under way is
+  // closed by the other side too. So one that only sleeps is kept until it takes them or dies.
+  const bool may_close = peer->failed || peer->one_sided || peer->sends == 0;
+  if (!peer->closed && may_close) CloseEndpoint(peer);
+  if (!peer->report || peer->down_queued || peer->moves > 0) return;
+  peer->down_queued = true;
   UcxEvent event;
   event.event.kind = NetEventKind::kPeerDown;
   event.event.peer = peer->id;
@@ -241,9 +252,10 @@ void UcxWorker::FinishPeer(UcxPeer* peer) {
   PushEvent(event);
 }
 
-void UcxWorker::Free(UcxPeer* peer) {
-  peer->state = UcxPeerState::kFree;
-  peer->id = PeerId{};
+// UCX holds nothing of it any more.
+bool UcxWorker::Drained(const UcxPeer& peer) const {
+  return peer.closed && peer.endpoint == nullptr && peer.sends == 0 && peer.operations == 0 &&
+         !peer.flushing && peer.moves == 0;
 }
 
 }  // namespace crumb

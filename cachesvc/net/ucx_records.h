@@ -1,6 +1,6 @@
-// What the UCX transport remembers: one record per peer, transfer ("move") and message being sent.
-// Plain data that UCX's callbacks get back as their argument, so none of it may move in memory.
-// One thread, the transport's.
+// What the UCX transport remembers: one record per peer, transfer ("move"), copy under way and
+// message being sent. Plain data that UCX's callbacks get back as their argument, so none of it may
+// move in memory. One thread, the transport's.
 #ifndef CRUMB_CACHESVC_NET_UCX_RECORDS_H_
 #define CRUMB_CACHESVC_NET_UCX_RECORDS_H_
 
@@ -8,38 +8,47 @@
 
 #include <vector>
 
-#include "cachesvc/net/message_slots.h"
+#include "cachesvc/net/copy_wire.h"
 #include "cachesvc/net/peer_regions.h"
+#include "cachesvc/net/slot_pool.h"
 
 namespace crumb {
 
 class UcxWorker;
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
+// Sends of the data path that UCX may keep for one peer: more would pile up behind a peer that does
+// not take them.
+inline constexpr uint32_t kUcxDataSendsMax = 2;
 enum class UcxMoveKind : uint8_t { kPull, kPush };
 enum class UcxReport : uint8_t { kNo, kYes };
 
-// kDraining: failed or closed, waiting for UCX to give everything back. kDown: nothing is left
-// but its kPeerDown, which is in the event ring.
-enum class UcxPeerState : uint8_t { kFree, kOpen, kDraining, kDown };
+// kDraining: failed or closed; its moves end at once, the slot waits for UCX to give its own back.
+enum class UcxPeerState : uint8_t { kFree, kOpen, kDraining };
 
 struct UcxRemoteSet {
   uint32_t number = 0;
   std::vector<RegionRange> ranges;
-  std::vector<ucp_rkey_h> rkeys;
+  std::vector<ucp_rkey_h> rkeys;  // one-sided peers only
 };
-struct UcxMoveList {  // first-in first-out, through MoveRecord::next
+
+struct UcxMoveList {  // first-in first-out, through UcxMove::next
   uint32_t first = kNoIndex;
   uint32_t last = kNoIndex;
   bool empty() const { return first == kNoIndex; }
 };
+
 struct UcxPeer {
   UcxWorker* owner = nullptr;
   UcxPeerState state = UcxPeerState::kFree;
-  bool report = false;  // kPeerDown is owed
-  bool closed = false;  // the endpoint was given to UCX to close
-  bool lost = false;    // it said goodbye, or UCX gave it up: nothing more is sent
-  bool flushing = false;
+  bool one_sided = false;     // ucp_get / ucp_put, else copy messages
+  bool report = false;        // kPeerDown is owed
+  bool down_queued = false;   // and in the event ring
+  bool failed = false;        // UCX gave the endpoint up
+  bool left = false;          // it said goodbye
+  bool closed = false;        // the endpoint was given to UCX to close
+  bool released = false;      // and UCX holds nothing of it any more
+  bool flushing = false;      // one-sided
   bool ready = false;         // in ready_
   bool flush_wanted = false;  // in flush_wanted_
   PeerId id;
@@ -47,17 +56,20 @@ struct UcxPeer {
   uint64_t remote_cookie = 0;
   ucp_ep_h endpoint = nullptr;
   uint32_t messages = 0;    // received and not yet polled
-  uint32_t sends = 0;       // with UCX
-  uint32_t operations = 0;  // with UCX
+  uint32_t sends = 0;       // of every kind, with UCX
+  uint32_t data_sends = 0;  // of these: of the data path
+  uint32_t text_sends = 0;  // of these: messages
+  uint32_t operations = 0;  // copies not answered, or one-sided operations with UCX
+  uint32_t answers = 0;     // owed to it
   uint32_t moves = 0;       // begun and not complete
   uint32_t strikes = 0;
-  bool goodbye_in_flight = false;
   uint32_t drain_polls = 0;
   UcxMoveList queue;      // segments left to issue
-  UcxMoveList unflushed;  // pushes that wait for the next flush
-  UcxMoveList in_flush;   // pushes that the flush in flight covers
+  UcxMoveList unflushed;  // one-sided pushes that wait for the next flush
+  UcxMoveList in_flush;   // and those that the flush in flight covers
   std::vector<UcxRemoteSet> sets;
 };
+
 struct UcxMove {
   UcxWorker* owner = nullptr;
   UcxMoveKind kind = UcxMoveKind::kPull;
@@ -65,18 +77,40 @@ struct UcxMove {
   bool issued = false;  // no segment is left to issue
   uint32_t peer = 0;    // slot
   uint32_t next = kNoIndex;
-  uint32_t set = 0;         // index into Peer::sets
-  uint32_t operations = 0;  // with UCX
+  uint32_t set = 0;         // index into UcxPeer::sets
+  uint32_t operations = 0;  // not ended
   size_t segment = 0;       // the next to issue ...
   uint64_t offset = 0;      // ... from here on
   uint64_t bytes = 0;       // issued
   Transfer transfer;
 };
+
+// One read or write that the peer has not answered. Its number on the wire is its index and
+// generation, so that a late answer finds nothing.
+struct UcxCopy {
+  uint32_t move = kNoIndex;  // kNoIndex: free
+  uint32_t generation = 0;
+  PieceWalk::Start start;
+};
+
+// A read to answer, or a write that was carried out and is to be acknowledged.
+struct UcxAnswer {
+  PeerId peer;
+  CopyKind kind = CopyKind::kRead;
+  uint32_t slot = kSlotNone;  // kRead: the request, in a receive slot
+  uint32_t bytes = 0;
+  uint64_t operation = 0;  // kWrite
+  uint32_t outcome = 0;
+};
+
+enum class UcxSendKind : uint8_t { kMessage, kGoodbye, kData };
 struct UcxSend {
   UcxWorker* owner = nullptr;
+  UcxSendKind kind = UcxSendKind::kMessage;
   uint32_t peer = 0;
   uint32_t slot = 0;
 };
+
 struct UcxEvent {
   NetEvent event;
   uint32_t slot = kSlotNone;

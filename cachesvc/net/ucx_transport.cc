@@ -2,14 +2,10 @@
 // the calls of the owner. Transport's thread.
 #include "cachesvc/net/ucx_transport.h"
 
-#include <sys/random.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "cachesvc/base/bytes.h"
 #include "cachesvc/base/check.h"
-#include "cachesvc/net/frames.h"
 #include "cachesvc/net/ucx_worker.h"
 
 namespace crumb {
@@ -17,7 +13,8 @@ namespace {
 
 constexpr int kProgressRoundsMax = 64;       // of one Poll
 constexpr uint32_t kDrainPollsEager = 4096;  // then a draining peer keeps nobody awake
-constexpr int kEndRoundsMax = 1'000'000;     // of the destructor
+constexpr int kEndRoundsMax = 1000;          // of the destructor
+constexpr uint32_t kAnswersMax = 4096;       // of all peers
 
 absl::Status CheckLimit(const char* name, uint32_t value, uint32_t max) {
   if (value > 0 && value <= max) return absl::OkStatus();
@@ -50,15 +47,21 @@ UcxWorker::UcxWorker(const UcxOptions& options, std::unique_ptr<UcxContext> cont
     : options_(options),
       receive_slots_(options.messages_max),
       send_slots_(options.sends_max),
+      data_slots_(kCopyMessageBytesMax, options.peers_max * kUcxDataSendsMax + 1),
       peers_(options.peers_max),
       moves_(options.transfers_max),
-      sends_(send_slots_.total()),
+      copies_(options.operations_max),
+      text_sends_(send_slots_.total()),
+      data_sends_(data_slots_.count()),
       ready_(options.peers_max),
       flush_wanted_(options.peers_max),
+      answers_(kAnswersMax),
       events_(size_t{receive_slots_.total()} + options.transfers_max + options.peers_max),
       context_(std::move(context)) {
   free_moves_.reserve(moves_.size());
   for (size_t i = moves_.size(); i > 0; --i) free_moves_.push_back(static_cast<uint32_t>(i - 1));
+  free_copies_.reserve(copies_.size());
+  for (size_t i = copies_.size(); i > 0; --i) free_copies_.push_back(static_cast<uint32_t>(i - 1));
   draining_.reserve(peers_.size());
   polled_.reserve(receive_slots_.total());
   cookies_.reserve(peers_.size());
@@ -66,10 +69,9 @@ UcxWorker::UcxWorker(const UcxOptions& options, std::unique_ptr<UcxContext> cont
 
 UcxWorker::~UcxWorker() {
   ending_ = true;
-  for (UcxPeer& peer : peers_) {
-    if (peer.state == UcxPeerState::kOpen) Doom(&peer, UcxReport::kNo);
-  }
-  // Completions have nobody to go to any more: the ring is emptied as it fills.
+  for (UcxPeer& peer : peers_) Doom(&peer, UcxReport::kNo);
+  // Completions have nobody to go to any more: the ring is emptied as it fills. A peer that takes
+  // nothing is not waited for: what UCX holds for it lies in our slots, which outlive UCX.
   for (int round = 0; round < kEndRoundsMax && !draining_.empty(); ++round) {
     DrainPeers();
     ucp_worker_progress(context_->worker());
@@ -93,6 +95,7 @@ size_t UcxWorker::Poll(absl::Span<NetEvent> events) {
   ReleasePolled();
   Progress();
   DrainPeers();
+  SendAnswers();
   IssueMoves();
   FlushPeers();
   size_t count = 0;
@@ -115,7 +118,9 @@ bool UcxWorker::TakeEvent(NetEvent* out) {
     return peer->state == UcxPeerState::kOpen || peer->report;
   }
   const bool wanted = peer->report;
-  Free(peer);
+  peer->report = false;
+  peer->down_queued = false;
+  if (peer->released) peer->state = UcxPeerState::kFree;
   if (wanted) ++stats_.peers_lost;
   return wanted;
 }
@@ -132,7 +137,7 @@ bool UcxWorker::Arm() {
 
 NetStats UcxWorker::stats() const {
   NetStats stats = stats_;
-  stats.messages_held = receive_slots_.held() + send_slots_.held();
+  stats.messages_held = receive_slots_.held() + send_slots_.held() + data_slots_.held();
   return stats;
 }
 
@@ -144,15 +149,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   return std::make_unique<UcxTransport>(std::move(impl));
 }
 
-std::string UcxTransport::MakeHello(uint64_t* cookie) {
-  *cookie = 0;
-  while (*cookie == 0) {
-    const ssize_t got = getrandom(cookie, sizeof(*cookie), 0);
-    CRUMB_CHECK(got == sizeof(*cookie));  // up to 256 bytes are never cut short
-  }
-  return EncodeHello({.cookie = *cookie, .address = AsBytes(worker_->context().address())});
-}
-
+std::string UcxTransport::MakeHello(uint64_t* cookie) { return worker_->MakeHello(cookie); }
 absl::StatusOr<PeerId> UcxTransport::Connect(Bytes hello, uint64_t my_cookie) {
   return worker_->Connect(hello, my_cookie);
 }

@@ -1,8 +1,9 @@
-// UCX transport: active messages for requests and replies, server-driven ucp_get / ucp_put for
-// data. Peers use UCP_ERR_HANDLING_MODE_PEER on both sides. One thread: created, polled and
-// destroyed on the shard (Connect is called there through Loop::Post). The client library uses the
-// same class. Create after fork, never before.
-// Must never let one peer hold another up: every queue has a bound of its own per peer.
+// UCX transport: active messages for requests and replies, and for data: the side that drives asks
+// for ranges or sends what to write there, the side that lent them copies (both must Poll). Over
+// RDMA hardware `one_sided` drives ucp_get and ucp_put instead. UCP_ERR_HANDLING_MODE_PEER. One
+// thread: created, polled and destroyed on the shard (Connect is called there through Loop::Post).
+// The client library uses the same class. Create after fork, never before. Must never let one peer
+// hold another up: every queue has a bound of its own per peer.
 #ifndef CRUMB_CACHESVC_NET_UCX_TRANSPORT_H_
 #define CRUMB_CACHESVC_NET_UCX_TRANSPORT_H_
 
@@ -19,17 +20,25 @@ struct UcxOptions {
   uint32_t peers_max = 1024;
   uint32_t transfers_max = 4096;
   uint32_t transfers_per_peer_max = 1024;
-  uint32_t operations_max = 1024;          // ucp_get / ucp_put in flight, all peers
-  uint32_t operations_per_peer_max = 128;  // the rest waits here, not in the library
-  uint32_t messages_max = 4096;            // received and not yet polled
-  uint32_t messages_per_peer_max = 256;    // of one peer: one more and it is closed
-  uint32_t sends_max = 4096;               // given to Send and not yet taken by the network
+  uint32_t operations_max = 1024;         // pieces of transfers in flight, all peers
+  uint32_t operations_per_peer_max = 32;  // the rest waits here, not in the library
+  uint32_t messages_max = 4096;           // received and not yet polled
+  uint32_t messages_per_peer_max = 256;   // of one peer: one more and it is closed
+  uint32_t sends_max = 4096;              // given to Send and not yet taken by the network
   uint32_t sends_per_peer_max = 256;
   uint64_t keepalive_us = 1'000'000;  // how soon the silent death of a peer is looked for
-  MutableBytes arena;                 // local memory of transfers; registered once
+  // Both sides must set it. WHY off: over tcp and shared memory UCX emulates these calls, and its
+  // emulation ends the process whose memory is accessed when the other side dies at a bad moment,
+  // besides accessing any address that a peer names.
+  bool one_sided = false;
+  MutableBytes arena;  // one-sided: local memory of transfers; registered once
 };
 
 inline constexpr uint32_t kHelloBytesMax = 16 * 1024;
+// The shared-memory queue through which others reach a transport: places, and the bytes of one
+// message that go into one place. Both sides must agree.
+inline constexpr uint32_t kUcxFifoSlots = 256;
+inline constexpr uint32_t kUcxSegmentBytes = 20 * 1024;
 
 class UcxWorker;  // ucx_worker.h
 
@@ -51,7 +60,7 @@ class UcxTransport final : public Transport {
   // REQUIRES: the two sides connect once per pair of transports and life: a side that lost its
   // peer makes a new UcxTransport to come back, as UCX pairs endpoints of two workers by count.
   absl::StatusOr<PeerId> Connect(Bytes hello, uint64_t my_cookie);
-  // Lends memory: maps it and packs its key. Client side. The mapping lives until Unlend.
+  // Lends memory: peers may read and write it. It must stay valid until Unlend.
   absl::StatusOr<Region> Lend(MutableBytes memory);
   void Unlend(const Region& region);
   // "1.13.1 (tcp, sysv, posix, cma)"

@@ -27,7 +27,7 @@ LAYERS = {
 }
 # Third-party headers and the only files that may include them.
 FENCES = [
-    (re.compile(r"^(ucp|ucs|uct|ucm)/"), re.compile(r"^cachesvc/net/ucx_|^client/cli/doctor")),
+    (re.compile(r"^(ucp|ucs|uct|ucm)/"), re.compile(r"^cachesvc/net/ucx_|^client/cli/doctor|^tests/conformance/net/ucx_raw_peer")),
     (re.compile(r"^liburing"), re.compile(r"^storage/device/uring_|^client/cli/doctor")),
     (re.compile(r"^cuda|^nv"), re.compile(r"^gpu/\w+/cuda_")),
     (re.compile(r"^(grpc|grpcpp|google/protobuf)/|^crumb/v1/"),

@@ -46,7 +46,6 @@ class LoopbackLink : public TransportLink {
   std::vector<std::string>& received(size_t client) override { return clients_[client]->received; }
   void Kill(size_t client) override { transport_->KillPeer(clients_[client]->peer); }
   void StepClients() override {}
-  bool clients_drive_transfers() const override { return false; }
 
  private:
   struct Client {
@@ -60,9 +59,12 @@ class LoopbackLink : public TransportLink {
 
 class UcxLink : public TransportLink {
  public:
-  UcxLink(std::string tls, const LinkLimits& limits) : tls_(std::move(tls)) {
+  enum class Path { kCopies, kOneSided };
+  UcxLink(std::string tls, Path path, const LinkLimits& limits)
+      : tls_(std::move(tls)), path_(path) {
     UcxOptions options;
     options.tls = tls_;
+    options.one_sided = path == Path::kOneSided;
     options.transfers_max = limits.transfers_max;
     options.transfers_per_peer_max = limits.transfers_per_peer_max;
     options.messages_max = limits.messages_max;
@@ -79,6 +81,7 @@ class UcxLink : public TransportLink {
     client->memory.resize(memory_bytes);
     UcxOptions options;
     options.tls = tls_;
+    options.one_sided = path_ == Path::kOneSided;
     options.peers_max = 4;
     auto made = UcxTransport::Create(options);
     EXPECT_TRUE(made.ok()) << made.status();
@@ -126,7 +129,6 @@ class UcxLink : public TransportLink {
       }
     }
   }
-  bool clients_drive_transfers() const override { return true; }
 
  private:
   struct Client {
@@ -139,6 +141,7 @@ class UcxLink : public TransportLink {
     bool killed = false;
   };
   const std::string tls_;
+  const Path path_;
   std::unique_ptr<UcxTransport> server_;
   std::vector<std::unique_ptr<Client>> clients_;
 };
@@ -146,9 +149,13 @@ class UcxLink : public TransportLink {
 }  // namespace
 
 std::unique_ptr<TransportLink> MakeLink(const std::string& name, const LinkLimits& limits) {
-  const std::string prefix = "ucx:";
-  if (name.rfind(prefix, 0) == 0) {
-    return std::make_unique<UcxLink>(name.substr(prefix.size()), limits);
+  const std::string ucx = "ucx:", one_sided = "one_sided:";
+  if (name.rfind(ucx, 0) == 0) {
+    return std::make_unique<UcxLink>(name.substr(ucx.size()), UcxLink::Path::kCopies, limits);
+  }
+  if (name.rfind(one_sided, 0) == 0) {
+    return std::make_unique<UcxLink>(name.substr(one_sided.size()), UcxLink::Path::kOneSided,
+                                     limits);
   }
   return std::make_unique<LoopbackLink>(limits);
 }

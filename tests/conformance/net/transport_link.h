@@ -28,8 +28,6 @@ class TransportLink {
   virtual void Kill(size_t client) = 0;
   // Progress of every client that is there.
   virtual void StepClients() = 0;
-  // Clients that do not step: false where a peer needs no progress of its own.
-  virtual bool clients_drive_transfers() const = 0;
 };
 
 struct LinkLimits {
@@ -38,7 +36,7 @@ struct LinkLimits {
   uint32_t messages_max = 4096;
 };
 
-// `name`: "loopback", or "ucx:" and a list for UCX_TLS.
+// `name`: "loopback", or "ucx:" or "one_sided:" and a list for UCX_TLS.
 std::unique_ptr<TransportLink> MakeLink(const std::string& name, const LinkLimits& limits);
 
 }  // namespace crumb
