@@ -33,6 +33,12 @@ absl::Status PutRepetition(Exchange& exchange, const RunOptions& options, uint32
   CRUMB_ASSIGN(const PutOutcome put, exchange.PutAll(layout, options.durable));
   track.row.pages_put += put.stored;
   track.row.pages_not_durable += put.not_durable;
+  if (options.durable && put.not_durable > 0) {
+    return Lost(track, repetition, 0,
+                absl::StrCat(put.not_durable,
+                             " pages of this namespace were "
+                             "stored, but not durably; see the daemon's log"));
+  }
   track.row.put_seconds += put.seconds;
   track.row.raw_bytes = layout.raw_bytes[0];
   track.row.codec_in_effect = layout.codec;

@@ -157,7 +157,8 @@ absl::Status Exchange::CountPut(const client::Completion& completion, PutOutcome
   if (*again) return absl::OkStatus();
   const bool not_durable = result.code == client::Code::kNotDurable;
   if (result.code != client::Code::kOk && result.code != client::Code::kExists && !not_durable) {
-    return ErrorOf(result.code, absl::StrCat("put", result.note.empty() ? "" : " ", result.note));
+    return absl::UnavailableError(absl::StrCat("put: ", client::ToString(result.code),
+                                               result.note.empty() ? "" : ": ", result.note));
   }
   ++outcome.stored;
   if (not_durable) ++outcome.not_durable;
