@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The quickstart's story as a test: pools too small, durable puts, SIGKILL, restart, byte-equal.
+
+    kill_test.py CRUMBD CRUMBCTL CRUMB_DEMO DATA     DATA is tests/data/smollm2
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+NAMESPACES = 3
+CODECS = 6
+PAGES = 8
+CONFIG = """\
+data_dir: {dir}/data
+listen:
+  grpc: 127.0.0.1:0
+  http: 127.0.0.1:0
+  socket: {dir}/s
+pool:
+  dram_bytes: 4MiB
+nvme:
+  path: {dir}/data/pages.log
+  bytes: 64MiB
+  segment_bytes: 4MiB
+codec:
+  int2: accept
+"""
+
+
+class Daemon:
+    def __init__(self, program, folder):
+        self.log = open(os.path.join(folder, "log"), "ab")
+        self.process = subprocess.Popen([program, "--config", os.path.join(folder, "crumbd.yaml")],
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("crumbd ready "):
+            self.process.kill()
+            self.process.wait()
+            raise SystemExit(f"crumbd did not get ready: {line!r}\n{open(self.log.name).read()}")
+
+    def end(self, number):
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    if done.returncode != 0:
+        raise SystemExit(f"{command[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def check_table(report):
+    rows = {row["codec"]: row for row in report["codecs"]}
+    assert len(rows) == CODECS, rows.keys()
+    for name, row in rows.items():
+        assert row["codec_in_effect"] == name, row
+        assert row["pages_got"] == NAMESPACES * PAGES and row["pages_missed"] == 0, row
+        assert row["pages_not_durable"] == 0, row
+        assert row["ratio"] > (5.9 if "int2" in name else 3.2), row
+    assert sum(row["hits"]["nvme"] for row in rows.values()) > 0, "nothing spilled"
+    crumb, oscar, naive = (rows[n] for n in ("crumb-int2", "oscar-int2", "naive-int2"))
+    assert 0 < crumb["logit_error_centred"] < 0.35 * oscar["logit_error_centred"], (crumb, oscar)
+    assert crumb["output_error"] < oscar["output_error"] < naive["output_error"]
+    assert crumb["stored_bytes"] <= oscar["stored_bytes"]
+    # What the codecs do without a daemon around them (tests/data/smollm2/attn_sample.json).
+    assert abs(rows["hadamard-int4"]["output_error"] / 0.00734 - 1) < 0.05, rows["hadamard-int4"]
+    assert abs(oscar["output_error"] / 0.0873 - 1) < 0.05, oscar
+
+
+def story(crumbd, crumbctl, demo, data, folder):
+    with open(os.path.join(folder, "crumbd.yaml"), "w") as out:
+        out.write(CONFIG.format(dir=folder))
+    server = ["--server", f"unix:{folder}/s"]
+    saved = os.path.join(folder, "saved")
+    daemon = Daemon(crumbd, folder)
+    try:
+        run(crumbctl, *server, "rotation", "import", os.path.join(data, "smollm2_sample.rot"))
+        report = json.loads(run(demo, *server, "--data", data, "--namespaces", str(NAMESPACES),
+                                "--durable", "--save", saved, "--json"))
+        check_table(report)
+        daemon.end(signal.SIGKILL)
+        daemon = Daemon(crumbd, folder)
+        for plane in ("ucx", "grpc"):
+            verified = json.loads(run(demo, *server, "--data", data, "--plane", plane, "--verify", saved, "--json"))
+            assert verified["pages_equal"] == NAMESPACES * CODECS * PAGES, verified
+        # The proof can fail: one digit of one hash, and a page that nobody put.
+        text = open(saved).read()
+        for wrong in (text[:-2] + ("0" if text[-2] != "0" else "1") + "\n", text.replace("/0 ", "/77 ", 1)):
+            with open(saved + ".wrong", "w") as out:
+                out.write(wrong)
+            done = subprocess.run([demo, *server, "--data", data, "--verify", saved + ".wrong"],
+                                  capture_output=True, text=True, timeout=150)
+            assert done.returncode == 1 and ", page " in done.stderr, (done.returncode, done.stderr)
+        code = daemon.end(signal.SIGTERM)
+        assert code == 0, f"SIGTERM ended crumbd with {code}"
+    finally:
+        if daemon.process.poll() is None:
+            daemon.end(signal.SIGKILL)
+    for row in report["codecs"]:
+        print(f"{row['codec']:14} ratio {row['ratio']:5.2f} centred {row['logit_error_centred']:.4f} "
+              f"output {row['output_error']:.4f}")
+
+
+def main(crumbd, crumbctl, demo, data):
+    with tempfile.TemporaryDirectory(prefix="crumb-kill-") as folder:
+        story(crumbd, crumbctl, demo, data, folder)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])
