@@ -46,6 +46,19 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// CPU seconds that the daemon used since its start, by its own status; -1 where it does not say.
+double DaemonCpuSeconds(const Globals& globals) {
+  absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(globals);
+  if (!admin.ok()) return -1;
+  absl::StatusOr<std::string> text = (*admin)->StatusJson();
+  if (!text.ok()) return -1;
+  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, false);
+  if (!document.is_object() || !document.contains("process")) return -1;
+  const nlohmann::json& process = document["process"];
+  if (!process.is_object() || !process.contains("cpu_seconds")) return -1;
+  return process["cpu_seconds"].is_number() ? process["cpu_seconds"].get<double>() : -1;
+}
+
 // One layer of opaque bytes; pages above the bound of a row are cut into "tokens".
 absl::StatusOr<client::LayoutSpec> OpaqueLayout(uint64_t value_bytes, const std::string& nonce) {
   uint64_t tokens = 1;
@@ -86,6 +99,7 @@ struct Run {
   std::vector<BenchTally> tallies;
   BenchTally total;
   double cpu_seconds = 0;
+  double daemon_cpu_seconds = -1;  // not known
   std::string plane;
 };
 
@@ -157,8 +171,9 @@ bool StartWorkers(Context* context, const BenchArgs& args, Run* run) {
   return status.ok();
 }
 
-void RunWorkers(Run* run) {
+void RunWorkers(const Globals& globals, Run* run) {
   run->tallies.resize(run->workers.size());
+  const double daemon_before = DaemonCpuSeconds(globals);
   const double before = CpuSeconds();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < run->workers.size(); ++i) {
@@ -166,6 +181,10 @@ void RunWorkers(Run* run) {
   }
   for (std::thread& thread : threads) thread.join();
   run->cpu_seconds = CpuSeconds() - before;
+  const double daemon_after = DaemonCpuSeconds(globals);
+  if (daemon_before >= 0 && daemon_after >= daemon_before) {
+    run->daemon_cpu_seconds = daemon_after - daemon_before;
+  }
   for (const BenchTally& tally : run->tallies) run->total.Merge(tally);
 }
 
@@ -185,6 +204,11 @@ void CleanUp(Context* context, Run* run) {
     context->err << "crumbctl: the benchmark's pages could not be deleted: " << status.message()
                  << "; crumbctl flush --layout " << run->layout.hash_hex << "\n";
   }
+}
+
+nlohmann::json PerGigabyte(double cpu_seconds, double bytes) {
+  if (cpu_seconds < 0 || bytes <= 0) return nullptr;
+  return cpu_seconds / (bytes / 1e9);
 }
 
 nlohmann::json ReportOf(const Run& run, const BenchArgs& args, const char* verb) {
@@ -221,8 +245,8 @@ nlohmann::json ReportOf(const Run& run, const BenchArgs& args, const char* verb)
       {"p99_us", total.latency_us.Percentile(0.99)},
       {"p999_us", total.latency_us.Percentile(0.999)},
       {"max_us", total.latency_us.max()},
-      {"client_cpu_seconds_per_gb",
-       bytes > 0 ? nlohmann::json(run.cpu_seconds / (bytes / 1e9)) : nlohmann::json(nullptr)}};
+      {"client_cpu_seconds_per_gb", PerGigabyte(run.cpu_seconds, bytes)},
+      {"daemon_cpu_seconds_per_gb", PerGigabyte(run.daemon_cpu_seconds, bytes)}};
 }
 
 void Print(Context* context, const nlohmann::json& report) {
@@ -244,9 +268,13 @@ void Print(Context* context, const nlohmann::json& report) {
       tokens.is_null() ? "- (opaque pages)" : HumanCount(tokens.get<double>()) + "/s");
   out << absl::StrFormat("%-22s%s / %s / %s\n", "p50 / p99 / p99.9", HumanMicros(number("p50_us")),
                          HumanMicros(number("p99_us")), HumanMicros(number("p999_us")));
-  const nlohmann::json& cpu = report["client_cpu_seconds_per_gb"];
-  out << absl::StrFormat("%-22s%s\n", "client CPU s per GB",
-                         cpu.is_null() ? "-" : absl::StrFormat("%.3f", cpu.get<double>()));
+  const auto per_gigabyte = [&report](const char* key) {
+    return report[key].is_null() ? std::string("-")
+                                 : absl::StrFormat("%.3f", report[key].get<double>());
+  };
+  out << absl::StrFormat("%-22s%s client, %s daemon\n", "CPU seconds per GB",
+                         per_gigabyte("client_cpu_seconds_per_gb"),
+                         per_gigabyte("daemon_cpu_seconds_per_gb"));
   out << absl::StrFormat("%-22s%d ok, %d missed, %d wrong%s\n", "pages",
                          report["pages"].get<uint64_t>(), report["misses"].get<uint64_t>(),
                          report["wrong"].get<uint64_t>(),
@@ -262,7 +290,7 @@ void Bench(Context* context, const BenchArgs& args, BenchVerb verb, const char* 
   if (!PlanRun(context, args, &run)) return;
   auto* const before = std::signal(SIGINT, RequestStop);
   if (StartWorkers(context, args, &run)) {
-    RunWorkers(&run);
+    RunWorkers(context->globals, &run);
     Print(context, ReportOf(run, args, name));
     if (!run.total.error.empty()) {
       context->Fail(absl::UnavailableError(run.total.error));

@@ -4,15 +4,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/cli.h"
 #include "client/cli/format.h"
 
 namespace crumb::cli {
 namespace {
 
-constexpr int kDepthMax = 8;
+using Json = nlohmann::ordered_json;
 
-std::string Value(const std::string& key, const nlohmann::json& value) {
+constexpr size_t kDepthMax = 8;
+
+std::string Value(const std::string& key, const Json& value) {
   if (value.is_number() && (absl::EndsWith(key, "bytes") || absl::EndsWith(key, "bytes_total"))) {
     return HumanBytes(value.get<double>());
   }
@@ -20,10 +23,10 @@ std::string Value(const std::string& key, const nlohmann::json& value) {
 }
 
 // The document of /api/v1/status as indented lines. No recursion: an explicit, bounded stack.
-void Render(const nlohmann::json& document, std::ostream* out) {
+void Render(const Json& document, std::ostream* out) {
   struct Frame {
-    const nlohmann::json* node;
-    nlohmann::json::const_iterator next;
+    const Json* node;
+    Json::const_iterator next;
   };
   std::vector<Frame> stack = {{&document, document.begin()}};
   while (!stack.empty()) {
@@ -32,7 +35,7 @@ void Render(const nlohmann::json& document, std::ostream* out) {
       stack.pop_back();
       continue;
     }
-    const nlohmann::json& value = *frame.next;
+    const Json& value = *frame.next;
     const std::string indent((stack.size() - 1) * 2, ' ');
     const std::string key = frame.node->is_object() ? frame.next.key() : std::string("-");
     ++frame.next;
@@ -47,19 +50,92 @@ void Render(const nlohmann::json& document, std::ostream* out) {
   }
 }
 
+// A member, or null where a daemon of another version does not have it.
+const Json& At(const Json& node, const char* key) {
+  static const Json kNull;
+  const auto found = node.is_object() ? node.find(key) : node.end();
+  return node.is_object() && found != node.end() ? *found : kNull;
+}
+double Number(const Json& node, const char* key) {
+  const Json& value = At(node, key);
+  return value.is_number() ? value.get<double>() : 0.0;
+}
+std::string Text(const Json& node, const char* key) {
+  const Json& value = At(node, key);
+  return value.is_string() ? value.get<std::string>() : std::string("-");
+}
+
+void PrintTiers(const Json& document, std::ostream* out) {
+  std::string rows = "TIER\tUSED\tCAPACITY\tPAGES\tHITS\n";
+  for (const auto& [name, tier] : At(document, "tiers").items()) {
+    absl::StrAppend(&rows, name, "\t", HumanBytes(Number(tier, "used_bytes")), "\t",
+                    HumanBytes(Number(tier, "capacity_bytes")), "\t",
+                    HumanCount(Number(tier, "pages")), "\t", HumanCount(Number(tier, "hits")),
+                    "\n");
+  }
+  *out << "\n" << Table(rows);
+}
+
+void PrintOperations(const Json& document, std::ostream* out) {
+  std::string rows = "VERB\tREQUESTS\tIN FLIGHT\tPAGES BY RESULT\n";
+  for (const auto& [verb, counts] : At(document, "operations").items()) {
+    absl::StrAppend(&rows, verb, "\t", HumanCount(Number(counts, "requests")), "\t",
+                    HumanCount(Number(counts, "in_flight")), "\t");
+    for (const auto& [result, count] : At(counts, "pages").items()) {
+      absl::StrAppend(&rows, result, " ", count.dump(), "  ");
+    }
+    rows += "\n";
+  }
+  *out << "\n" << Table(rows);
+}
+
+void PrintSummary(const Json& document, std::ostream* out) {
+  const Json& codec = At(document, "codec");
+  const Json& process = At(document, "process");
+  const Json& nvme = At(document, "nvme");
+  *out << "crumbd " << Text(document, "version") << " on " << Text(document, "node") << ", "
+       << Text(document, "state") << ", up "
+       << absl::StrFormat("%.0f s", Number(document, "uptime_seconds")) << "\n";
+  *out << absl::StrFormat("hit ratio %.1f %%, compression %.2f x, %d sessions, %s resident\n",
+                          100 * Number(document, "hit_ratio"), Number(codec, "ratio"),
+                          static_cast<int64_t>(Number(At(document, "clients"), "sessions")),
+                          HumanBytes(Number(process, "resident_bytes")));
+  PrintTiers(document, out);
+  PrintOperations(document, out);
+  const Json& failures = At(document, "checksum_failures");
+  *out << "\nnvme               " << Text(nvme, "description") << "\nucx                "
+       << Text(At(document, "ucx"), "description") << "\nerror K, V         "
+       << absl::StrFormat("%.4f, %.4f of the energy", Number(codec, "relative_error_k"),
+                          Number(codec, "relative_error_v"))
+       << "\nchecksum failures  "
+       << absl::StrFormat("dram %.0f, nvme %.0f", Number(failures, "dram"),
+                          Number(failures, "nvme"))
+       << "\n";
+}
+
 void Status(Context* context) {
   absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(context->globals);
   if (!admin.ok()) return context->Fail(admin.status());
   absl::StatusOr<std::string> text = (*admin)->StatusJson();
   if (!text.ok()) return context->Fail(text.status());
-  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, false);
+  const Json document = Json::parse(*text, nullptr, false);
   if (document.is_discarded() || !document.is_object()) {
     return context->Fail(absl::DataLossError("the daemon's status is not a JSON object"));
   }
   if (context->globals.json) {
     context->out << document.dump(2) << "\n";
+    return;
+  }
+  if (At(document, "tiers").is_object() && At(document, "operations").is_object()) {
+    PrintSummary(document, &context->out);
   } else {
     Render(document, &context->out);
+  }
+  const Json& warnings = At(document, "warnings");
+  for (size_t i = 0; warnings.is_array() && i < warnings.size(); ++i) {
+    context->err << "warning: "
+                 << (warnings[i].is_string() ? warnings[i].get<std::string>() : warnings[i].dump())
+                 << "\n";
   }
 }
 
@@ -77,7 +153,7 @@ void Flush(Context* context, const std::string& layout_text, const std::string& 
     return context->Fail(status);
   }
   if (context->globals.json) {
-    context->out << nlohmann::json{{"flushed", hash.empty() ? "all" : hash}}.dump() << "\n";
+    context->out << Json{{"flushed", hash.empty() ? "all" : hash}}.dump() << "\n";
   } else {
     context->err << "flushed " << (hash.empty() ? "everything" : "layout " + layout_text) << "\n";
   }

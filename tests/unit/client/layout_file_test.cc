@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "client/src/layout_spec.h"
 
 namespace crumb::client {
@@ -139,6 +141,18 @@ TEST(LayoutFile, ASpecSurvivesTheWayThroughTheMessages) {
   EXPECT_EQ(request.codec(), "crumb-int2");
   EXPECT_EQ(request.metadata(), "fp32");
   EXPECT_TRUE(request.keep_non_finite_raw());
+}
+
+TEST(LayoutFile, TheDocumentedExamplesAreWhole) {
+  const std::string root = std::string(std::getenv("CRUMB_TEST_DATA")) + "/../../docs/examples/";
+  LayoutSpec spec;
+  Status status = LoadLayoutFile(root + "smollm2.yaml", &spec);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(CheckSpec(spec)->parts()[0].raw_bytes, 30u * 2 * 3 * 64 * 64 * 2);
+  spec = {};
+  status = LoadLayoutFile(root + "qwen3-8b.yaml", &spec);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(CheckSpec(spec)->part_count(), 8u);
 }
 
 class DaemonSays : public testing::Test {
