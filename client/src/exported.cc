@@ -1,4 +1,5 @@
-// The shared library's own translation unit: everything it shows comes from crumb::client's archive.
+// The shared library's own translation unit: everything it shows comes from crumb::client's
+// archive.
 #include "crumb/client.h"
 
 namespace crumb::client {
