@@ -1,0 +1,17 @@
+// crumbd as a program: command line, configuration, signals, exit codes. The main thread waits for
+// signals; everything else runs on others.
+#ifndef CRUMB_CACHESVC_SERVER_APP_H_
+#define CRUMB_CACHESVC_SERVER_APP_H_
+
+namespace crumb {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitConfig = 2;  // configuration or start-up
+inline constexpr int kExitFault = 70;  // our own
+
+// Returns the exit code. Once per process.
+int RunDaemon(int argc, char** argv);
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_SERVER_APP_H_

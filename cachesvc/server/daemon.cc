@@ -1,0 +1,326 @@
+// Wiring: who is made in what order, and who is told what on the way down.
+#include "cachesvc/server/daemon.h"
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/server/catalog.h"
+#include "cachesvc/server/control_thread.h"
+#include "cachesvc/server/data_dir.h"
+#include "cachesvc/server/grpc_server.h"
+#include "cachesvc/server/layouts.h"
+#include "cachesvc/server/rpc_context.h"
+#include "cachesvc/server/secret.h"
+#include "cachesvc/server/sessions.h"
+#include "cachesvc/server/shard.h"
+#include "cachesvc/server/staging_pool.h"
+
+namespace crumb {
+namespace {
+
+constexpr size_t kControlJobsMax = 1024;
+constexpr uint64_t kBindTimeoutUs = 30'000'000;
+constexpr uint64_t kSnapshotTimeoutUs = 1'000'000;
+
+absl::Status Named(const char* key, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(key, ": ", std::string(status.message())));
+}
+
+std::string HashText(const BoundLayout& layout) { return Hex(layout.layout->hash().bytes); }
+
+uint64_t Total(const std::vector<uint64_t>& values) {
+  uint64_t sum = 0;
+  for (const uint64_t value : values) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+struct Daemon::Impl {
+  Impl(const Config& c, Log& l, const Clock& k)
+      : config(c), log(l), clock(k), sessions(c.limits.sessions, k), started_us(k.now_us()) {}
+
+  const Config& config;
+  Log& log;
+  const Clock& clock;
+
+  // Declared in the order in which they are made; destroyed in reverse.
+  DataDir data_dir;
+  Directory nvme_dir;
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<Catalog> catalog;
+  LayoutTable layouts;
+  SessionTable sessions;
+  std::unique_ptr<StagingPool> staging;
+  ShardReport report;
+  std::unique_ptr<Shard> shard;
+  std::unique_ptr<Registrar> registrar;
+  std::unique_ptr<ControlThread> control;
+  std::unique_ptr<RpcContext> rpc;
+  std::unique_ptr<GrpcServer> grpc;
+
+  const uint64_t started_us;
+  std::atomic<DaemonState> state{DaemonState::kStarting};
+  std::atomic<bool> serving{false};  // shard and rpc are there to be asked
+
+  std::mutex snapshot_mutex;
+  Snapshot last;  // engine's part of the last one that worked
+
+  absl::StatusOr<std::string> NvmeFile();
+  absl::Status StartShard();
+  void StartControl();
+  absl::Status Bind(uint32_t handle, LayoutBinding binding);
+  void AskShard(Snapshot* snapshot);
+  void FillTables(Snapshot* snapshot);
+  void LogStart();
+};
+
+// The log's file, its folder made; empty if there is no NVMe tier.
+absl::StatusOr<std::string> Daemon::Impl::NvmeFile() {
+  if (config.nvme.bytes == 0) return std::string();
+  if (DetectMachine().path_kind(config.nvme.path) == PathKind::kBlockDevice) {
+    return config.nvme.path;
+  }
+  absl::StatusOr<Directory> folder = Directory::Open(config.nvme.path);
+  if (!folder.ok()) return Named("nvme.path", folder.status());
+  nvme_dir = *std::move(folder);
+  return absl::StrCat(config.nvme.path, "/", kNvmeFileName);
+}
+
+absl::Status Daemon::Impl::StartShard() {
+  absl::StatusOr<ClusterSecret> secret = LoadOrMakeSecret(data_dir.directory());
+  if (!secret.ok()) return Named("data_dir", secret.status());
+  CRUMB_ASSIGN(staging, StagingPool::Create(config.limits.staging_bytes));
+  CRUMB_ASSIGN(std::string nvme_file, NvmeFile());
+  CRUMB_ASSIGN(shard, Shard::Start({.config = &config,
+                                    .secret = *secret,
+                                    .clock = &clock,
+                                    .staging = staging.get(),
+                                    .nvme_file = std::move(nvme_file)},
+                                   &report));
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Impl::Bind(uint32_t handle, LayoutBinding binding) {
+  auto bound = std::make_shared<absl::Status>();
+  CRUMB_TRY(shard->Call(
+      [handle, binding = std::move(binding), bound](const ShardView& view) {
+        *bound = view.engine.BindLayout(handle, binding);
+      },
+      kBindTimeoutUs));
+  return *bound;
+}
+
+void Daemon::Impl::StartControl() {
+  control = std::make_unique<ControlThread>(kControlJobsMax, [this] {
+    if (serving.load()) CloseIdleSessions(rpc.get());
+  });
+}
+
+void Daemon::Impl::LogStart() {
+  for (const std::string& note : data_dir.notes()) log.Warning(note);
+  for (const std::string& warning : config.warnings) log.Warning(warning);
+  for (const std::string& warning : report.warnings) log.Warning(warning);
+  log.Info("nvme", {{"tier", report.nvme}});
+  log.Info("ucx", {{"transports", report.ucx}});
+  const SegmentLogStats& r = report.recovery;
+  log.Info("recovery", {{"pages", absl::StrCat(r.recovered)},
+                        {"ms", absl::StrCat(r.recovery_us / 1000)},
+                        {"clean", r.clean_start ? "yes" : "no"},
+                        {"dropped", absl::StrCat(r.dropped_torn + r.dropped_checksum +
+                                                 r.dropped_stale + r.dropped_format)}});
+  if (catalog->dropped() != 0) {
+    log.Warning("catalog: corrupt records dropped",
+                {{"records", absl::StrCat(catalog->dropped())}});
+  }
+}
+
+void Daemon::Impl::AskShard(Snapshot* snapshot) {
+  struct Answer {
+    EngineStats engine;
+    NetStats ucx;
+    NetStats loopback;
+  };
+  auto answer = std::make_shared<Answer>();
+  const absl::Status asked = shard->Call(
+      [answer](const ShardView& view) {
+        answer->engine = view.engine.stats();
+        answer->loopback = view.loopback;
+        if (view.ucx != nullptr) answer->ucx = view.ucx->stats();
+      },
+      kSnapshotTimeoutUs);
+  const std::lock_guard<std::mutex> lock(snapshot_mutex);
+  snapshot->alive = asked.ok();
+  if (asked.ok()) {
+    last.engine = answer->engine;
+    last.ucx = answer->ucx;
+    last.loopback = answer->loopback;
+  }
+  snapshot->engine = last.engine;
+  snapshot->ucx = last.ucx;
+  snapshot->loopback = last.loopback;
+}
+
+void Daemon::Impl::FillTables(Snapshot* snapshot) {
+  for (const std::shared_ptr<const BoundLayout>& layout : layouts.List()) {
+    snapshot->layouts.push_back({.name = layout->name,
+                                 .hash = HashText(*layout),
+                                 .model = layout->layout->identity().model,
+                                 .revision = layout->layout->identity().revision,
+                                 .codec = layout->codec,
+                                 .note = layout->note,
+                                 .raw_bytes = Total(layout->raw_bytes),
+                                 .payload_bytes = Total(layout->payload_bytes)});
+  }
+  const CatalogFacts facts = catalog->facts();
+  for (const CatalogRotation& rotation : facts.rotations) {
+    snapshot->rotations.push_back(
+        {.hash = Hex(rotation.hash), .model = rotation.model, .revision = rotation.revision});
+  }
+  snapshot->catalog_bytes = facts.bytes;
+  snapshot->catalog_dropped = facts.dropped;
+  snapshot->clients = sessions.count();
+  snapshot->staging_capacity_bytes = staging->capacity_bytes();
+  snapshot->staging_used_bytes = staging->used_bytes();
+  snapshot->staging_refused = staging->refused();
+  snapshot->rpcs_in_flight = rpc->in_flight.load(std::memory_order_relaxed);
+  snapshot->rpcs_refused = rpc->refused.load(std::memory_order_relaxed);
+  snapshot->ucx_on = report.ucx_on;
+  snapshot->ucx_description = report.ucx;
+  snapshot->nvme_description = report.nvme;
+}
+
+Daemon::Daemon(const Config& config, Log& log, const Clock& clock)
+    : impl_(std::make_unique<Impl>(config, log, clock)) {}
+
+Daemon::~Daemon() { Stop(); }
+
+absl::Status Daemon::Start() {
+  Impl& d = *impl_;
+  absl::StatusOr<DataDir> data_dir = DataDir::Open(d.config.data_dir);
+  if (!data_dir.ok()) return Named("data_dir", data_dir.status());
+  d.data_dir = *std::move(data_dir);
+  if (d.config.listen.http != kOff) {
+    CRUMB_ASSIGN(const HostPort place, ParseHostPort(d.config.listen.http));
+    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
+        {.place = place,
+         .threads = static_cast<uint32_t>(d.config.limits.connections),
+         .handler = [this](const std::string& path) { return HandleHttp(path); }});
+    if (!http.ok()) return Named("listen.http", http.status());
+    d.http = *std::move(http);
+  }
+  absl::StatusOr<std::unique_ptr<Catalog>> catalog = Catalog::Open(d.config.data_dir);
+  if (!catalog.ok()) return Named("data_dir", catalog.status());
+  d.catalog = *std::move(catalog);
+  CRUMB_TRY(d.StartShard());
+  d.registrar = std::make_unique<Registrar>(
+      d.config, d.catalog.get(), &d.layouts,
+      [&d](uint32_t handle, LayoutBinding binding) { return d.Bind(handle, std::move(binding)); });
+  for (const std::string& problem : d.registrar->BindAll()) d.log.Warning(problem);
+  d.StartControl();
+  d.rpc.reset(new RpcContext{.config = d.config,
+                             .log = d.log,
+                             .shard = *d.shard,
+                             .staging = *d.staging,
+                             .sessions = d.sessions,
+                             .layouts = d.layouts,
+                             .control = *d.control,
+                             .registrar = *d.registrar,
+                             .catalog = *d.catalog,
+                             .snapshot = [this] { return TakeSnapshot(); },
+                             .version = kVersion,
+                             .ucx = d.report.ucx_on,
+                             .ucx_transports = d.report.ucx_on ? d.report.ucx : ""});
+  CRUMB_ASSIGN(d.grpc, GrpcServer::Start(d.rpc.get()));
+  d.LogStart();
+  d.serving.store(true);
+  d.state.store(DaemonState::kReady);
+  d.grpc->SetHealth(GrpcServer::Health::kServing);
+  return absl::OkStatus();
+}
+
+std::string Daemon::ReadyLine() const {
+  return absl::StrCat("crumbd ready grpc=", impl_->grpc->grpc_place(), " http=",
+                      impl_->http == nullptr ? kOff : FormatHostPort(impl_->http->place()),
+                      " socket=", impl_->grpc->socket_place());
+}
+
+void Daemon::Stop() {
+  Impl& d = *impl_;
+  d.state.store(DaemonState::kDraining);
+  const uint64_t grace_us = d.config.shutdown_grace_us;
+  if (d.grpc != nullptr) {
+    d.grpc->SetHealth(GrpcServer::Health::kNotServing);
+    d.rpc->draining.store(true);
+    // The engine refuses what is new from here on, and offers to NVMe what lives in memory alone.
+    auto drained = std::make_shared<std::promise<void>>();
+    std::future<void> done = drained->get_future();
+    const uint64_t deadline_us = d.clock.now_us() + grace_us * 6 / 10;
+    const bool posted = d.shard->Post([drained, deadline_us](const ShardView& view) {
+      view.engine.Drain(deadline_us, [drained] { drained->set_value(); });
+    });
+    d.grpc->Stop(grace_us / 2);
+    const uint64_t now_us = d.clock.now_us();
+    if (posted && now_us < deadline_us + grace_us / 10) {
+      done.wait_for(std::chrono::microseconds(deadline_us + grace_us / 10 - now_us));
+    }
+  }
+  d.serving.store(false);
+  if (d.control != nullptr) d.control->Stop();
+  d.http.reset();
+  if (d.shard == nullptr) return;
+  const absl::Status closed = d.shard->Stop();
+  if (!closed.ok()) d.log.Error("the log was not closed cleanly", {{"why", closed.ToString()}});
+}
+
+Snapshot Daemon::TakeSnapshot() {
+  Impl& d = *impl_;
+  Snapshot snapshot;
+  snapshot.version = kVersion;
+  snapshot.node = d.config.node;
+  snapshot.state = d.state.load();
+  snapshot.uptime_us = d.clock.now_us() - d.started_us;
+  snapshot.process = ReadProcessFacts();
+  snapshot.warnings = d.config.warnings;
+  if (!d.serving.load()) return snapshot;
+  snapshot.warnings.insert(snapshot.warnings.end(), d.report.warnings.begin(),
+                           d.report.warnings.end());
+  d.AskShard(&snapshot);
+  d.FillTables(&snapshot);
+  if (snapshot.engine.nvme_present && !snapshot.engine.nvme.enabled) {
+    snapshot.warnings.push_back("the NVMe tier is off after device errors: check the disk");
+  }
+  return snapshot;
+}
+
+HttpReply Daemon::HandleHttp(const std::string& path) {
+  const std::string text = "text/plain; charset=utf-8";
+  if (path == "/metrics") {
+    return {.status = 200,
+            .type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = MetricsText(TakeSnapshot())};
+  }
+  if (path == "/api/v1/status") {
+    return {.status = 200, .type = "application/json", .body = StatusJson(TakeSnapshot())};
+  }
+  if (path == "/") {
+    return {.status = 200, .type = "text/html; charset=utf-8", .body = StatusPage(TakeSnapshot())};
+  }
+  if (path == "/healthz") {
+    const bool alive = TakeSnapshot().alive;
+    return {.status = alive ? 200 : 503, .type = text, .body = alive ? "alive\n" : "stuck\n"};
+  }
+  if (path == "/readyz") {
+    const Snapshot snapshot = TakeSnapshot();
+    const bool ready = snapshot.state == DaemonState::kReady && snapshot.alive;
+    return {.status = ready ? 200 : 503,
+            .type = text,
+            .body = absl::StrCat(snapshot.alive ? ToString(snapshot.state) : "stuck", "\n")};
+  }
+  return {};
+}
+
+}  // namespace crumb

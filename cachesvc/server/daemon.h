@@ -1,0 +1,44 @@
+// The daemon: owns every part, starts them in order, takes them down in reverse. Start and Stop
+// from one thread; snapshots from any.
+#ifndef CRUMB_CACHESVC_SERVER_DAEMON_H_
+#define CRUMB_CACHESVC_SERVER_DAEMON_H_
+
+#include <memory>
+#include <string>
+
+#include "cachesvc/base/clock.h"
+#include "cachesvc/base/status.h"
+#include "cachesvc/server/config.h"
+#include "cachesvc/server/http_server.h"
+#include "cachesvc/server/log.h"
+#include "cachesvc/server/snapshot.h"
+
+namespace crumb {
+
+inline constexpr char kVersion[] = CRUMB_VERSION;
+
+class Daemon {
+ public:
+  // Borrows all three until it is destroyed.
+  Daemon(const Config& config, Log& log, const Clock& clock);
+  ~Daemon();
+
+  // Blocks until the daemon serves, or says in one line, with the key, why it cannot.
+  absl::Status Start();
+  // "crumbd ready grpc=HOST:PORT http=HOST:PORT socket=PATH"
+  std::string ReadyLine() const;
+  // Not ready from here on; ends what is under way, writes what lives in memory alone to NVMe,
+  // closes the log. Takes at most about shutdown.grace.
+  void Stop();
+
+  Snapshot TakeSnapshot();
+  HttpReply HandleHttp(const std::string& path);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_SERVER_DAEMON_H_

@@ -1,0 +1,93 @@
+// Registered layouts: a table that gRPC threads read, and the registrar that fills it on the
+// control thread (chooses and builds codecs, writes the catalog, binds the engine).
+#ifndef CRUMB_CACHESVC_SERVER_LAYOUTS_H_
+#define CRUMB_CACHESVC_SERVER_LAYOUTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cachesvc/base/identity.h"
+#include "cachesvc/base/status.h"
+#include "cachesvc/core/engine.h"
+#include "cachesvc/server/catalog.h"
+#include "cachesvc/server/codec_choice.h"
+#include "cachesvc/server/config.h"
+
+namespace crumb {
+
+// Immutable once in the table.
+struct BoundLayout {
+  uint32_t handle = 0;
+  std::string tenant;
+  std::string name;
+  std::shared_ptr<const Layout> layout;
+  std::string codec;     // in effect
+  std::string note;      // why, where it is not what was asked for
+  std::string rotation;  // hash in hex, or empty
+  uint64_t codec_id = 0;
+  std::vector<uint64_t> raw_bytes;      // per part
+  std::vector<uint64_t> payload_bytes;  // per part, of the codec in effect
+  uint64_t value_bytes_max = 0;         // of any part in any form
+};
+
+// Any thread.
+class LayoutTable {
+ public:
+  // Null if there is none of that tenant.
+  std::shared_ptr<const BoundLayout> Find(uint32_t handle, const std::string& tenant) const;
+  std::vector<std::shared_ptr<const BoundLayout>> List() const;  // by handle
+  void Set(std::shared_ptr<const BoundLayout> layout);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<const BoundLayout>> layouts_;
+};
+
+// One thread: control.
+class Registrar {
+ public:
+  // Hands a binding to the engine; blocks until it took it.
+  using Bind = std::function<absl::Status(uint32_t handle, LayoutBinding binding)>;
+
+  Registrar(const Config& config, Catalog* catalog, LayoutTable* table, Bind bind);
+
+  // Binds what the catalog knows. One line for each layout that could not be: its pages are misses.
+  std::vector<std::string> BindAll();
+
+  struct Request {
+    std::string tenant;
+    std::string name;
+    Identity identity;
+    CodecWish wish;
+  };
+  // The codec of an identity may change; pages stored before stay readable.
+  absl::StatusOr<std::shared_ptr<const BoundLayout>> Register(const Request& request);
+
+ private:
+  absl::StatusOr<std::shared_ptr<const RotationSet>> FindRotations(const Request& request,
+                                                                   std::string* rotation_hex,
+                                                                   std::string* note);
+  // Codecs of every descriptor that pages of this layout were ever stored with.
+  void AddReaders(const CatalogLayout& known, LayoutBinding* binding,
+                  std::vector<std::string>* lost);
+  std::shared_ptr<const BoundLayout> Describe(const Request& request, uint32_t handle,
+                                              const CodecChoice& choice,
+                                              const LayoutBinding& binding) const;
+
+  const Config& config_;
+  Catalog* catalog_;
+  LayoutTable* table_;
+  const Bind bind_;
+  CodecCache cache_;
+  std::map<std::string, uint32_t> handles_;  // by tenant and canonical form
+  std::map<uint32_t, LayoutBinding> bindings_;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_SERVER_LAYOUTS_H_

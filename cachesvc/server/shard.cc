@@ -1,0 +1,282 @@
+// The shard's thread: builds its parts in order, turns the loop, takes them down in reverse.
+#include "cachesvc/server/shard.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/loop.h"
+#include "cachesvc/net/loopback_transport.h"
+#include "gpu/device/host_queue.h"
+#include "gpu/pool/page_pool.h"
+#include "storage/device/file_device.h"
+#include "storage/segment/segment_log.h"
+
+namespace crumb {
+namespace {
+
+constexpr uint32_t kSpinUs = 20;
+constexpr uint32_t kCodecJobsMax = 1024;
+constexpr uint32_t kLoopbackTransfersMax = 512;
+constexpr uint64_t kBufferSliceBytes = 1ull << 30;  // io_uring's own limit
+constexpr uint64_t kIndexEntriesMin = 1 << 16;
+constexpr uint64_t kIndexEntriesMax = 1 << 24;
+constexpr uint64_t kQuiesceUs = 2'000'000;
+
+EngineLimits LimitsOf(const Config& config) {
+  const LimitsConfig& from = config.limits;
+  EngineLimits limits;
+  limits.requests_max = static_cast<uint32_t>(from.requests);
+  limits.requests_per_peer_max = static_cast<uint32_t>(from.requests_per_peer);
+  limits.blocks_in_flight_max = static_cast<uint32_t>(from.blocks_in_flight);
+  limits.sessions_max = static_cast<uint32_t>(2 * from.sessions);  // and their shadows
+  limits.peers_max = static_cast<uint32_t>(2 * from.sessions);
+  limits.layouts_max = static_cast<uint32_t>(from.layouts);
+  limits.region_sets_per_session_max = static_cast<uint32_t>(from.region_sets_per_session);
+  limits.waiters_max = static_cast<uint32_t>(from.waiters);
+  limits.pins_max = static_cast<uint32_t>(from.pins);
+  // As many pages of the smallest size as fit in all tiers.
+  limits.index_entries_max = static_cast<uint32_t>(
+      std::clamp((config.pool.dram_bytes + config.nvme.bytes) / kPageAlignment, kIndexEntriesMin,
+                 kIndexEntriesMax));
+  limits.default_deadline_us = from.deadline_us;
+  limits.deadline_us_max = from.deadline_us_max;
+  limits.pin_ttl_us_max = from.pin_ttl_us_max;
+  return limits;
+}
+
+}  // namespace
+
+struct Shard::Impl {
+  explicit Impl(const ShardOptions& o) : options(o), loop(*o.clock) {}
+
+  // Declared in the order in which they are made; destroyed in reverse.
+  ShardOptions options;
+  Loop loop;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<HostQueue> queue;
+  FileDevice device;
+  std::unique_ptr<LoopbackTransport> loopback;
+  std::unique_ptr<UcxTransport> ucx;
+  std::unique_ptr<SegmentLog> log;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<StreamHub> streams;
+  uint32_t ucx_index = 0;
+  std::thread thread;
+  absl::Status end;
+
+  absl::Status Build(ShardReport* report);
+  absl::Status OpenLog(ShardReport* report);
+  void RegisterBuffers(ShardReport* report);
+  void OpenUcx(ShardReport* report);
+  void Run(const std::shared_ptr<std::promise<absl::Status>>& started, ShardReport* report);
+  absl::Status Quiesce();
+  bool Post(Shard::Function function);
+
+  ShardView View() {
+    return {.engine = *engine,
+            .streams = *streams,
+            .ucx = ucx.get(),
+            .ucx_transport = ucx_index,
+            .loopback = loopback->stats()};
+  }
+};
+
+absl::Status Shard::Impl::Build(ShardReport* report) {
+  const Config& config = *options.config;
+  CRUMB_ASSIGN(pool, PagePool::Create(
+                         {.bytes = config.pool.dram_bytes, .hugepages = config.pool.hugepages}));
+  queue = std::make_unique<HostQueue>(HostQueueOptions{
+      .threads = static_cast<uint32_t>(config.codec.threads), .jobs_max = kCodecJobsMax});
+  loopback = LoopbackTransport::Create(kLoopbackTransfersMax);
+  EngineOptions engine_options;
+  engine_options.limits = LimitsOf(config);
+  engine_options.secret = options.secret;
+  engine_options.clock = options.clock;
+  engine_options.pool = pool.get();
+  engine_options.queue = queue.get();
+  CRUMB_ASSIGN(engine, Engine::Create(engine_options));
+  CRUMB_TRY(OpenLog(report));
+  const uint32_t loopback_index = engine->AddTransport(loopback.get());
+  streams = std::make_unique<StreamHub>(
+      engine.get(), loopback.get(), loopback_index, options.staging->arena(),
+      static_cast<uint32_t>(config.limits.region_sets_per_session));
+  OpenUcx(report);
+  loop.AddPoller(engine.get());
+  return absl::OkStatus();
+}
+
+absl::Status Shard::Impl::OpenLog(ShardReport* report) {
+  const Config& config = *options.config;
+  if (options.nvme_file.empty()) {
+    report->nvme = "off: nvme.bytes is 0";
+    return absl::OkStatus();
+  }
+  absl::StatusOr<FileDevice> opened =
+      OpenFileDevice({.path = options.nvme_file,
+                      .bytes = config.nvme.bytes / kPageAlignment * kPageAlignment,
+                      .accept = &SegmentLog::CheckHead});
+  if (!opened.ok()) {
+    return absl::Status(opened.status().code(),
+                        absl::StrCat("nvme.path: ", opened.status().message()));
+  }
+  device = *std::move(opened);
+  report->nvme = absl::StrCat(options.nvme_file, ": ", device.description);
+  RegisterBuffers(report);
+  absl::StatusOr<std::unique_ptr<SegmentLog>> log_or =
+      SegmentLog::Open({.bytes_max = device.device->size_bytes(),
+                        .segment_bytes = static_cast<uint32_t>(config.nvme.segment_bytes),
+                        .secret_fingerprint = options.secret.fingerprint()},
+                       device.device.get(), options.clock, engine->recovery_sink());
+  if (!log_or.ok()) {
+    return absl::Status(log_or.status().code(), absl::StrCat("nvme.path: ", options.nvme_file, ": ",
+                                                             log_or.status().message()));
+  }
+  log = *std::move(log_or);
+  report->recovery = log->stats();
+  engine->SetLog(log.get());
+  return absl::OkStatus();
+}
+
+void Shard::Impl::RegisterBuffers(ShardReport* report) {
+  const MutableBytes arena = pool->arena();
+  std::vector<MutableBytes> slices;
+  for (uint64_t at = 0; at < arena.size(); at += kBufferSliceBytes) {
+    slices.push_back(arena.subspan(at, std::min(kBufferSliceBytes, arena.size() - at)));
+  }
+  const absl::Status registered = device.device->RegisterBuffers(slices);
+  if (registered.ok()) return;
+  absl::StrAppend(&report->nvme, "; buffers not registered: ", registered.message());
+}
+
+void Shard::Impl::OpenUcx(ShardReport* report) {
+  const UcxConfig& config = options.config->ucx;
+  if (!config.enabled) {
+    report->ucx = "off: ucx.enabled is false";
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<UcxTransport>> made =
+      UcxTransport::Create({.tls = config.tls,
+                            .net_devices = config.net_devices,
+                            .peers_max = static_cast<uint32_t>(options.config->limits.sessions),
+                            .arena = pool->arena()});
+  if (!made.ok()) {
+    report->ucx = absl::StrCat("off: ", made.status().message());
+    report->warnings.push_back(
+        absl::StrCat("UCX did not start, only gRPC is served: ", made.status().message(),
+                     " (ucx.tls, ucx.net_devices; ucx.enabled: false says that it is meant)"));
+    return;
+  }
+  ucx = *std::move(made);
+  ucx_index = engine->AddTransport(ucx.get());
+  report->ucx = ucx->Describe();
+  report->ucx_on = true;
+}
+
+void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started,
+                      ShardReport* report) {
+  const absl::Status built = Build(report);
+  const bool ok = built.ok();
+  if (!ok) {
+    streams.reset();
+    engine.reset();
+    log.reset();
+    ucx.reset();
+  }
+  started->set_value(built);  // the starter goes on: `report` is gone
+  if (!ok) return;
+  loop.Run(kSpinUs);
+  streams.reset();
+  end = Quiesce();
+  if (!end.ok()) return;
+  engine.reset();
+  if (log != nullptr) end = log->Close();
+  log.reset();
+  ucx.reset();  // on the thread that made it
+}
+
+// Codec jobs and disk requests hold memory of the pool: all must have ended before it goes.
+absl::Status Shard::Impl::Quiesce() {
+  const uint64_t until = options.clock->now_us() + kQuiesceUs;
+  while (queue->in_flight() != 0 || (log != nullptr && !log->idle())) {
+    if (options.clock->now_us() > until) {
+      return absl::DeadlineExceededError("work did not end in time");
+    }
+    if (loop.Turn() == 0) std::this_thread::yield();
+  }
+  return absl::OkStatus();
+}
+
+bool Shard::Impl::Post(Shard::Function function) {
+  struct Posted {
+    Impl* impl;
+    Shard::Function function;
+  };
+  auto job = std::make_unique<Posted>(Posted{this, std::move(function)});
+  const Task task{.run =
+                      [](void* arg) {
+                        const std::unique_ptr<Posted> own(static_cast<Posted*>(arg));
+                        own->function(own->impl->View());
+                      },
+                  .arg = job.get()};
+  if (!loop.Post(task)) return false;
+  job.release();
+  return true;
+}
+
+Shard::Shard(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Shard::~Shard() {
+  if (impl_ == nullptr) return;
+  if (!Stop().ok()) impl_.release();  // something still uses the memory: the process is ending
+}
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Start(const ShardOptions& options,
+                                                    ShardReport* report) {
+  std::unique_ptr<Shard> shard(new Shard(std::make_unique<Impl>(options)));
+  const auto started = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> result = started->get_future();
+  Impl* impl = shard->impl_.get();
+  impl->thread = std::thread([impl, started, report] { impl->Run(started, report); });
+  const absl::Status status = result.get();
+  if (status.ok()) return shard;
+  impl->thread.join();
+  return status;
+}
+
+bool Shard::Post(Function function) { return impl_->Post(std::move(function)); }
+
+absl::Status Shard::Call(Function function, uint64_t timeout_us) {
+  struct Wait {
+    std::mutex mutex;
+    std::condition_variable done_changed;
+    bool done = false;
+  };
+  auto wait = std::make_shared<Wait>();
+  const bool posted = Post([wait, function = std::move(function)](const ShardView& view) {
+    function(view);
+    const std::lock_guard<std::mutex> lock(wait->mutex);
+    wait->done = true;
+    wait->done_changed.notify_all();
+  });
+  if (!posted) return absl::UnavailableError("the daemon is busy: try again");
+  std::unique_lock<std::mutex> lock(wait->mutex);
+  const bool done = wait->done_changed.wait_for(lock, std::chrono::microseconds(timeout_us),
+                                                [&] { return wait->done; });
+  if (!done) return absl::DeadlineExceededError("the shard does not answer");
+  return absl::OkStatus();
+}
+
+absl::Status Shard::Stop() {
+  if (impl_->thread.joinable()) {
+    impl_->loop.Stop();
+    impl_->thread.join();
+  }
+  return impl_->end;
+}
+
+}  // namespace crumb

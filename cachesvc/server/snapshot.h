@@ -1,0 +1,82 @@
+// What the daemon knows about itself at one moment: the one source of metrics, status document and
+// status page. A value; made by the daemon, any thread.
+#ifndef CRUMB_CACHESVC_SERVER_SNAPSHOT_H_
+#define CRUMB_CACHESVC_SERVER_SNAPSHOT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cachesvc/core/engine_stats.h"
+#include "cachesvc/net/transport.h"
+
+namespace crumb {
+
+enum class DaemonState : uint8_t { kStarting, kReady, kDraining };
+const char* ToString(DaemonState state);
+
+struct LayoutLine {
+  std::string name;
+  std::string hash;
+  std::string model;
+  std::string revision;
+  std::string codec;
+  std::string note;
+  uint64_t raw_bytes = 0;  // of one block, all parts
+  uint64_t payload_bytes = 0;
+};
+
+struct RotationLine {
+  std::string hash;
+  std::string model;
+  std::string revision;
+};
+
+struct ProcessFacts {
+  uint64_t resident_bytes = 0;
+  uint64_t virtual_bytes = 0;
+  uint64_t open_fds = 0;
+  uint64_t fds_max = 0;
+  uint64_t locked_bytes = 0;
+  uint64_t threads = 0;
+  double cpu_seconds = 0;
+  double start_time = 0;  // Unix seconds
+};
+ProcessFacts ReadProcessFacts();
+
+struct Snapshot {
+  std::string version;
+  std::string node;
+  DaemonState state = DaemonState::kStarting;
+  uint64_t uptime_us = 0;
+  bool alive = true;  // the shard answered in time; else the numbers below are the last known
+  EngineStats engine;
+  NetStats ucx;
+  NetStats loopback;
+  bool ucx_on = false;
+  std::string ucx_description;   // or why it is off
+  std::string nvme_description;  // or why it is off
+  std::vector<LayoutLine> layouts;
+  std::vector<RotationLine> rotations;
+  uint64_t catalog_bytes = 0;
+  uint64_t catalog_dropped = 0;
+  uint64_t clients = 0;
+  uint64_t staging_capacity_bytes = 0;
+  uint64_t staging_used_bytes = 0;
+  uint64_t staging_refused = 0;
+  uint64_t rpcs_in_flight = 0;
+  uint64_t rpcs_refused = 0;  // malformed, over a limit, or of no session
+  ProcessFacts process;
+  std::vector<std::string> warnings;
+};
+
+// The Prometheus text format.
+std::string MetricsText(const Snapshot& snapshot);
+// The document of /api/v1/status and Admin.Status.
+std::string StatusJson(const Snapshot& snapshot);
+// One self-contained page; the numbers are in the markup.
+std::string StatusPage(const Snapshot& snapshot);
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_SERVER_SNAPSHOT_H_
