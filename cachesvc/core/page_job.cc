@@ -44,7 +44,8 @@ void Encode(PageJob& job, uint32_t worker) {
       job.codec->Encode(job.raw, job.header.token_count, job.effort, PayloadOf(job, payload_bytes),
                         job.scratch->Get(worker, *job.codec));
   job.result = job.report.result;
-  if (job.result == BlockResult::kNonFinite && job.keep_non_finite) {
+  const bool kept = job.keep_non_finite && job.codec->descriptor().kind == CodecKind::kRaw;
+  if (job.result == BlockResult::kNonFinite && kept) {  // a lossy codec has written nothing
     job.header.flags |= kPageFlagNonFinite;
     job.result = BlockResult::kOk;
   }

@@ -75,6 +75,13 @@ uint64_t Worker::Send(const RequestSpec& spec) {
   return id;
 }
 
+WireBlockReply Worker::Answer(uint64_t request_id) const {
+  const auto it = replies.find(request_id);
+  if (it != replies.end() && it->second.blocks.size() == 1) return it->second.blocks[0];
+  ADD_FAILURE() << "no answer to request " << request_id;
+  return {.result = BlockResult::kTimeout};
+}
+
 void Worker::Fill(uint32_t slot, const std::vector<uint8_t>& value) {
   ASSERT_LE(value.size(), slot_bytes_);
   std::memcpy(memory_.data() + slot * slot_bytes_, value.data(), value.size());
@@ -83,6 +90,44 @@ void Worker::Fill(uint32_t slot, const std::vector<uint8_t>& value) {
 std::vector<uint8_t> Worker::Read(uint32_t slot, size_t bytes) const {
   const uint8_t* begin = memory_.data() + slot * slot_bytes_;
   return {begin, begin + bytes};
+}
+
+BlockResult HoldingTransport::Start(const Transfer& transfer, bool pull) {
+  if (!hold && held_.empty()) return pull ? inner_->Pull(transfer) : inner_->Push(transfer);
+  held_.push_back({transfer, pull});
+  return BlockResult::kOk;
+}
+
+void HoldingTransport::ClosePeer(PeerId peer) {
+  for (auto it = held_.begin(); it != held_.end();) {
+    if (it->transfer.peer == peer) {
+      failed_.push_back(it->transfer);
+      it = held_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  inner_->ClosePeer(peer);
+}
+
+size_t HoldingTransport::Poll(absl::Span<NetEvent> events) {
+  size_t count = 0;
+  for (; !failed_.empty() && count < events.size(); ++count) {
+    events[count] = {.kind = NetEventKind::kTransferDone,
+                     .peer = failed_.front().peer,
+                     .token = failed_.front().token,
+                     .result = BlockResult::kUnavailable,
+                     .message = {}};
+    failed_.pop_front();
+  }
+  while (!hold && !held_.empty()) {
+    const Held next = held_.front();
+    held_.pop_front();
+    const BlockResult result =
+        next.pull ? inner_->Pull(next.transfer) : inner_->Push(next.transfer);
+    if (result != BlockResult::kOk) failed_.push_back(next.transfer);
+  }
+  return count + inner_->Poll(events.subspan(count));
 }
 
 Rig::Rig(const RigOptions& rig_options) : options(rig_options) {
@@ -111,6 +156,7 @@ void Rig::Start() {
   pool = std::move(made_pool).value();
   queue = InlineQueue();
   transport = LoopbackTransport::Create(256);
+  wire = std::make_unique<HoldingTransport>(transport.get());
   EngineOptions engine_options;
   engine_options.limits = options.limits;
   engine_options.clock = &clock;
@@ -127,7 +173,7 @@ void Rig::Start() {
     log = std::move(opened).value();
     engine->SetLog(log.get());
   }
-  engine->AddTransport(transport.get());
+  engine->AddTransport(wire.get());
   const absl::Status bound = engine->BindLayout(kLayout, Bind(options.codec));
   EXPECT_TRUE(bound.ok()) << bound;
   AddWorker({});
@@ -143,6 +189,7 @@ void Rig::Restart(const MemDevice::Survives* crash) {
   engine.reset();
   log.reset();
   workers_.clear();
+  wire.reset();
   transport.reset();
   pool.reset();
   Start();
@@ -193,11 +240,7 @@ void Rig::Settle() {
 WireBlockReply Rig::Ask(const RequestSpec& spec, size_t index) {
   const uint64_t id = worker(index).Send(spec);
   Settle();
-  if (!worker(index).Answered(id)) {
-    ADD_FAILURE() << "no answer";
-    return {.result = BlockResult::kTimeout};
-  }
-  return worker(index).replies.at(id).blocks.at(0);
+  return worker(index).Answer(id);
 }
 
 WireBlockReply Rig::Put(uint64_t key, const std::vector<uint8_t>& page, uint16_t flags) {
@@ -212,6 +255,13 @@ WireBlockReply Rig::Get(uint64_t key, std::vector<uint8_t>* page, PageForm form)
   *page = worker().Read(1, reply.value_bytes);
   EXPECT_EQ(Xxh3(*page), reply.checksum);
   return reply;
+}
+
+WireBlockReply Rig::PutChained(uint64_t key, uint64_t parent, uint32_t token_start) {
+  worker().Fill(0, PageOf(key));
+  BlockSpec block{.digest = DigestNumber(key), .token_start = token_start};
+  if (parent != 0) block.parent = DigestNumber(parent);
+  return Ask({.type = WireType::kPut, .blocks = {block}});
 }
 
 WireBlockReply Rig::Lookup(uint64_t key) {

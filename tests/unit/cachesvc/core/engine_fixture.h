@@ -61,6 +61,37 @@ class InlineQueue final : public DeviceQueue {
   std::deque<DeviceJob> jobs_;
 };
 
+// Holds transfers back while `hold` is set, as a stalled peer would.
+class HoldingTransport final : public Transport {
+ public:
+  bool hold = false;
+
+  explicit HoldingTransport(LoopbackTransport* inner) : inner_(inner) {}
+  size_t held() const { return held_.size(); }
+
+  BlockResult Send(PeerId peer, Bytes message) override { return inner_->Send(peer, message); }
+  BlockResult Pull(const Transfer& transfer) override { return Start(transfer, true); }
+  BlockResult Push(const Transfer& transfer) override { return Start(transfer, false); }
+  absl::Status RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) override {
+    return inner_->RegisterRegions(peer, region_set, set);
+  }
+  void ClosePeer(PeerId peer) override;
+  size_t Poll(absl::Span<NetEvent> events) override;
+  bool Arm() override { return inner_->Arm(); }
+  int wake_fd() const override { return -1; }
+
+ private:
+  struct Held {
+    Transfer transfer;
+    bool pull = false;
+  };
+  BlockResult Start(const Transfer& transfer, bool pull);
+
+  LoopbackTransport* inner_;
+  std::deque<Held> held_;
+  std::deque<Transfer> failed_;
+};
+
 inline constexpr uint32_t kLayout = 1;
 inline constexpr uint32_t kRegionSet = 1;
 inline constexpr uint32_t kTokens = 16;
@@ -114,7 +145,7 @@ struct BlockSpec {
 
 struct RequestSpec {
   WireType type = WireType::kPut;
-  std::vector<BlockSpec> blocks;
+  std::vector<BlockSpec> blocks = {};
   uint16_t flags = 0;
   PageForm form = PageForm::kRaw;
   uint32_t deadline_us = 0;
@@ -142,6 +173,8 @@ class Worker {
   uint64_t Send(const RequestSpec& spec);
   BlockResult SendBytes(Bytes message) { return transport_->Inject(peer, message); }
   bool Answered(uint64_t request_id) const { return replies.count(request_id) > 0; }
+  // The one block's answer; a failure if there is none yet.
+  WireBlockReply Answer(uint64_t request_id) const;
   RegionSetSpec Spec();  // the lent memory
   void Fill(uint32_t slot, const std::vector<uint8_t>& value);
   std::vector<uint8_t> Read(uint32_t slot, size_t bytes = kRawBytes) const;
@@ -196,6 +229,8 @@ class Rig {
   WireBlockReply Put(uint64_t key, const std::vector<uint8_t>& page, uint16_t flags = 0);
   WireBlockReply Get(uint64_t key, std::vector<uint8_t>* page, PageForm form = PageForm::kRaw);
   WireBlockReply Ask(const RequestSpec& spec, size_t worker = 0);
+  // A put of one block under a chain: parent (0 = none) and position.
+  WireBlockReply PutChained(uint64_t key, uint64_t parent, uint32_t token_start);
   WireBlockReply Lookup(uint64_t key);
   WireBlockReply Delete(uint64_t key);
   // Nothing is in flight and nothing is pinned by operations.
@@ -206,6 +241,7 @@ class Rig {
   InlineQueue queue;
   std::unique_ptr<PagePool> pool;
   std::unique_ptr<LoopbackTransport> transport;
+  std::unique_ptr<HoldingTransport> wire;  // around it; what the engine sees
   std::shared_ptr<const Layout> layout;
   std::unique_ptr<MemDevice> device;
   std::unique_ptr<FaultDevice> faults;
