@@ -50,7 +50,7 @@ struct EngineLimits {
 // thread (codecs may take long to build), then handed to BindLayout.
 struct LayoutBinding {
   std::shared_ptr<const Layout> layout;
-  std::string tenant;
+  std::string tenant = {};
   Effort effort = Effort::kNormal;
   bool keep_non_finite_raw = false;  // else a page with NaN or Inf is refused
   // At least this precision for pages that do not say where they start (keys before RoPE excepted).
@@ -74,9 +74,9 @@ struct PinRequest {
 };
 
 struct FlushRequest {  // empty fields match everything
-  std::string tenant;
+  std::string tenant = {};
   bool has_identity = false;
-  IdentityHash identity;
+  IdentityHash identity = {};
 };
 
 struct EngineOptions {

@@ -222,7 +222,7 @@ class Rig {
   Worker& AddWorker(const Worker::Options& options);
   Worker& worker(size_t index = 0) { return *workers_[index]; }
   void Turn();
-  // Turns until `turns` turns in a row did nothing.
+  // Turns until a few turns in a row did nothing and the log is idle.
   void Settle();
 
   // One block, sent and settled.

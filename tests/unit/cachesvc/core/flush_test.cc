@@ -1,0 +1,174 @@
+// Flush by everything, tenant and identity: durable in every tier, and nothing in flight brings a
+// flushed page back.
+#include <gtest/gtest.h>
+
+#include "tests/unit/cachesvc/core/engine_fixture.h"
+
+namespace crumb::testing {
+namespace {
+
+const MemDevice::Survives kNothingSurvives = [](const MemDevice::Write&, uint64_t) {
+  return false;
+};
+
+RigOptions Tiered() {
+  RigOptions options;
+  options.main_bytes = 64 << 10;
+  options.staging_bytes = 1 << 20;
+  options.nvme_bytes = 8 << 20;
+  return options;
+}
+
+absl::Status FlushNow(Rig& rig, const FlushRequest& request) {
+  absl::Status result = absl::UnknownError("not done");
+  rig.engine->Flush(request, [&result](absl::Status status) { result = std::move(status); });
+  rig.Settle();
+  return result;
+}
+
+TEST(EngineFlushTest, EverythingIsGoneInEveryTierAlsoAfterAPowerLoss) {
+  Rig rig(Tiered());
+  for (uint64_t key = 0; key < 40; ++key) rig.Put(key, PageOf(key), key % 2 * kWireFlagDurable);
+  EXPECT_TRUE(FlushNow(rig, {}).ok());
+  EXPECT_EQ(rig.engine->stats().index_entries, 0u);
+  EXPECT_EQ(rig.engine->stats().pool_used_bytes, 0u);
+  rig.Put(100, PageOf(100), kWireFlagDurable);
+  rig.Restart(&kNothingSurvives);
+  EXPECT_EQ(rig.engine->stats().index_entries, 1u);
+  EXPECT_EQ(rig.Lookup(100).result, BlockResult::kOk) << "put after the flush";
+}
+
+TEST(EngineFlushTest, ATenantsFlushLeavesTheOthers) {
+  Rig rig(Tiered());
+  ASSERT_TRUE(rig.engine->BindLayout(7, rig.Bind(CodecKind::kCrumbInt2, "b")).ok());
+  rig.AddWorker({.session = 2, .tenant = "b", .layout = 7});
+  for (uint64_t key = 0; key < 20; ++key) {
+    rig.Put(key, PageOf(key), kWireFlagDurable);
+    RequestSpec spec{.type = WireType::kPut,
+                     .blocks = {{.digest = DigestNumber(key)}},
+                     .flags = kWireFlagDurable,
+                     .layout = 7};
+    rig.worker(1).Fill(0, PageOf(key));
+    EXPECT_EQ(rig.Ask(spec, 1).result, BlockResult::kOk);
+  }
+  EXPECT_TRUE(FlushNow(rig, {.tenant = "b"}).ok());
+  rig.Restart(&kNothingSurvives);
+  EXPECT_EQ(rig.engine->stats().index_entries, 20u);
+  for (uint64_t key = 0; key < 20; ++key) EXPECT_EQ(rig.Lookup(key).result, BlockResult::kOk);
+}
+
+TEST(EngineFlushTest, AnIdentitysFlushLeavesTheOthers) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1), kWireFlagDurable);
+  EXPECT_TRUE(FlushNow(rig, {.has_identity = true, .identity = {}}).ok());
+  EXPECT_EQ(rig.Lookup(1).result, BlockResult::kOk);
+  EXPECT_TRUE(FlushNow(rig, {.has_identity = true, .identity = rig.layout->hash()}).ok());
+  EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+  rig.Restart(&kNothingSurvives);
+  EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+}
+
+TEST(EngineFlushTest, FromTheCallOnNothingIsFoundThoughTheSweepTakesTurns) {
+  RigOptions options;
+  options.main_bytes = 64 << 20;
+  options.staging_bytes = 1 << 20;
+  Rig rig(options);
+  for (uint64_t key = 0; key < 6000; ++key) rig.Put(key, PageOf(key));
+  bool done = false;
+  rig.engine->Flush({}, [&done](const absl::Status&) { done = true; });
+  const uint64_t id =
+      rig.worker().Send({.type = WireType::kLookup, .blocks = {{.digest = DigestNumber(5999)}}});
+  rig.Turn();
+  rig.Turn();
+  EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kMiss);
+  rig.Settle();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(rig.engine->stats().index_entries, 0u);
+}
+
+TEST(EngineFlushTest, APutThatBeganBeforeTheFlushDoesNotPublish) {
+  for (const bool everything : {true, false}) {
+    Rig rig(Tiered());
+    rig.queue.steps = 0;
+    rig.worker().Fill(0, PageOf(1));
+    const uint64_t id =
+        rig.worker().Send({.type = WireType::kPut, .blocks = {{.digest = DigestNumber(1)}}});
+    rig.Settle();
+    bool done = false;
+    FlushRequest request;
+    if (!everything) request.tenant = "t";
+    rig.engine->Flush(request, [&done](const absl::Status&) { done = true; });
+    rig.Settle();
+    EXPECT_TRUE(done);
+    rig.queue.steps = 64;
+    rig.Settle();
+    EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kCancelled);
+    EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+    rig.ExpectAtRest();
+  }
+}
+
+TEST(EngineFlushTest, APageThatIsBeingWrittenDoesNotComeBack) {
+  for (const bool everything : {true, false}) {
+    Rig rig(Tiered());
+    rig.Put(9, PageOf(9), kWireFlagDurable);
+    rig.faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{.delay_polls = 3}; });
+    rig.worker().Fill(0, PageOf(1));
+    const uint64_t id = rig.worker().Send({.type = WireType::kPut,
+                                           .blocks = {{.digest = DigestNumber(1)}},
+                                           .flags = kWireFlagDurable});
+    for (int i = 0; i < 7 && rig.engine->stats().pool_pages < 2; ++i) rig.Turn();
+    bool done = false;
+    FlushRequest request;
+    if (!everything) request.tenant = "t";
+    rig.engine->Flush(request, [&done](const absl::Status& status) { done = status.ok(); });
+    rig.Settle();
+    EXPECT_TRUE(done);
+    EXPECT_NE(rig.worker().Answer(id).result, BlockResult::kOk);
+    EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+    const MemDevice::Survives all = [](const MemDevice::Write&, uint64_t) { return true; };
+    rig.Restart(&all);
+    EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+    EXPECT_EQ(rig.Lookup(9).result, BlockResult::kMiss);
+  }
+}
+
+TEST(EngineFlushTest, AReadThatIsUnderWayDoesNotBringAPageBack) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1));
+  for (uint64_t key = 100; key < 117; ++key) rig.Put(key, PageOf(key));
+  ASSERT_EQ(rig.Lookup(1).tier, Tier::kNvme);
+  rig.faults->SetPlan([](const IoRequest& request, uint64_t) {
+    return Fault{.delay_polls = request.op == IoOp::kRead ? 10u : 0u};
+  });
+  const uint64_t id = rig.worker().Send(
+      {.type = WireType::kGet, .blocks = {{.digest = DigestNumber(1), .slot = 1}}});
+  for (int i = 0; i < 4; ++i) rig.Turn();
+  EXPECT_TRUE(FlushNow(rig, {.tenant = "t"}).ok());
+  for (int i = 0; i < 20; ++i) rig.Turn();
+  EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kMiss);
+  EXPECT_EQ(rig.engine->stats().index_entries, 0u);
+  EXPECT_EQ(rig.engine->stats().pool_used_bytes, 0u);
+  rig.ExpectAtRest();
+}
+
+TEST(EngineFlushTest, TooManyAtOnceAreRefusedAndADeviceErrorIsSaid) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1), kWireFlagDurable);
+  rig.faults->SetPlan([](const IoRequest& request, uint64_t) {
+    return Fault{.error = request.op == IoOp::kRead ? 0 : 5, .delay_polls = 5};
+  });
+  std::vector<absl::StatusCode> codes;
+  for (int i = 0; i < 12; ++i) {
+    rig.engine->Flush({}, [&codes](const absl::Status& status) { codes.push_back(status.code()); });
+  }
+  for (int i = 0; i < 50; ++i) rig.Turn();
+  rig.Settle();
+  EXPECT_EQ(codes.size(), 12u);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kResourceExhausted), 4);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kDataLoss), 8);
+  EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+}
+
+}  // namespace
+}  // namespace crumb::testing
