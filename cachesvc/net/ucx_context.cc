@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/net/frames.h"
+#include "cachesvc/net/ucx_transport.h"
 
 extern "C" {
 #include <ucs/config/global_opts.h>
@@ -286,11 +287,15 @@ bool UcxContext::IsLent(uint64_t address, uint64_t bytes) {
   return false;
 }
 
-std::string UcxContext::Describe() const {
+std::string UcxVersion() {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
+  return absl::StrCat(major, ".", minor, ".", release);
+}
+
+std::string UcxContext::Describe() const {
   const std::set<std::string> names = TransportsOf(context_);
-  std::string out = absl::StrCat(major, ".", minor, ".", release);
+  std::string out = UcxVersion();
   if (!names.empty()) absl::StrAppend(&out, " (", absl::StrJoin(names, ", "), ")");
   return out;
 }

@@ -40,6 +40,9 @@ inline constexpr uint32_t kHelloBytesMax = 16 * 1024;
 inline constexpr uint32_t kUcxFifoSlots = 256;
 inline constexpr uint32_t kUcxSegmentBytes = 20 * 1024;
 
+// Of the library in use: "1.13.1". Any thread; starts nothing.
+std::string UcxVersion();
+
 class UcxWorker;  // ucx_worker.h
 
 class UcxTransport final : public Transport {

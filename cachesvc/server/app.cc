@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/page_header.h"
 #include "cachesvc/base/wire.h"
+#include "cachesvc/net/ucx_transport.h"
 #include "cachesvc/server/config.h"
 #include "cachesvc/server/daemon.h"
 #include "cachesvc/server/files.h"
@@ -55,7 +56,8 @@ int ParseCommandLine(int argc, char** argv, CommandLine* out) {
 
 int PrintVersion() {
   std::printf("crumbd %s\npage format %u, wire %u, codec crumb 1\nbuilt with: ucx %s, cuda no\n",
-              kVersion, unsigned{kPageFormatVersion}, unsigned{kWireVersion}, UcxVersion().c_str());
+              Version(), unsigned{kPageFormatVersion}, unsigned{kWireVersion},
+              UcxVersion().c_str());
   return kExitOk;
 }
 

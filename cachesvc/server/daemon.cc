@@ -193,6 +193,8 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
   snapshot->nvme_description = report.nvme;
 }
 
+const char* Version() { return CRUMB_VERSION; }
+
 Daemon::Daemon(const Config& config, Log& log, const Clock& clock)
     : impl_(std::make_unique<Impl>(config, log, clock)) {}
 
@@ -231,7 +233,7 @@ absl::Status Daemon::Start() {
                              .registrar = *d.registrar,
                              .catalog = *d.catalog,
                              .snapshot = [this] { return TakeSnapshot(); },
-                             .version = kVersion,
+                             .version = Version(),
                              .ucx = d.report.ucx_on,
                              .ucx_transports = d.report.ucx_on ? d.report.ucx : ""});
   CRUMB_ASSIGN(d.grpc, GrpcServer::Start(d.rpc.get()));
@@ -279,7 +281,7 @@ void Daemon::Stop() {
 Snapshot Daemon::TakeSnapshot() {
   Impl& d = *impl_;
   Snapshot snapshot;
-  snapshot.version = kVersion;
+  snapshot.version = Version();
   snapshot.node = d.config.node;
   snapshot.state = d.state.load();
   snapshot.uptime_us = d.clock.now_us() - d.started_us;

@@ -15,7 +15,7 @@
 
 namespace crumb {
 
-inline constexpr char kVersion[] = CRUMB_VERSION;
+const char* Version();  // "0.1.0"
 
 class Daemon {
  public:
