@@ -20,11 +20,11 @@ constexpr size_t kDescriptorIdsMax = 4096;
 constexpr uint64_t kRewriteBytesMin = 1 << 20;  // below this, dead records do not matter
 constexpr size_t kHashHexBytes = 64;
 
-Record DescriptorRecord(const CodecDescriptor& descriptor) {
+CatalogRecord DescriptorRecord(const CodecDescriptor& descriptor) {
   return {.type = kTypeDescriptor, .payload = descriptor.Canonical()};
 }
 
-Record LayoutRecord(const CatalogLayout& layout) {
+CatalogRecord LayoutRecord(const CatalogLayout& layout) {
   ByteWriter writer;
   writer.WriteString(layout.tenant);
   writer.WriteString(layout.canonical);
@@ -58,7 +58,7 @@ bool ParseLayout(const std::string& payload, CatalogLayout* layout) {
   return reader.done() && Layout::FromCanonical(AsBytes(layout->canonical)).ok();
 }
 
-Record RotationRecord(const CatalogRotation& rotation) {
+CatalogRecord RotationRecord(const CatalogRotation& rotation) {
   ByteWriter writer;
   writer.WriteBytes(rotation.hash);
   writer.WriteString(rotation.model);
@@ -76,7 +76,9 @@ bool ParseRotation(const std::string& payload, CatalogRotation* rotation) {
   return reader.done();
 }
 
-uint64_t RecordBytes(const Record& record) { return 24 + (record.payload.size() + 7) / 8 * 8; }
+uint64_t RecordBytes(const CatalogRecord& record) {
+  return 24 + (record.payload.size() + 7) / 8 * 8;
+}
 
 }  // namespace
 
@@ -86,11 +88,12 @@ absl::StatusOr<std::unique_ptr<Catalog>> Catalog::Open(const std::string& data_d
   std::unique_ptr<Catalog> catalog(new Catalog());
   CRUMB_ASSIGN(catalog->data_dir_, Directory::Open(data_dir));
   CRUMB_ASSIGN(catalog->rotations_dir_, catalog->data_dir_.Sub(kRotationsName));
-  std::vector<Record> records;
+  std::vector<CatalogRecord> records;
   CRUMB_ASSIGN(catalog->file_, RecordFile::Open(catalog->data_dir_, kCatalogName, &records));
   catalog->dropped_ = catalog->file_.dropped();
-  for (const Record& record : records) catalog->Apply(record);
-  for (const Record& record : catalog->Snapshot()) catalog->live_bytes_ += RecordBytes(record);
+  for (const CatalogRecord& record : records) catalog->Apply(record);
+  for (const CatalogRecord& record : catalog->Snapshot())
+    catalog->live_bytes_ += RecordBytes(record);
   catalog->Publish();
   return catalog;
 }
@@ -106,7 +109,7 @@ CatalogFacts Catalog::facts() const {
 }
 
 // Later records of one thing replace earlier ones.
-void Catalog::Apply(const Record& record) {
+void Catalog::Apply(const CatalogRecord& record) {
   if (record.type == kTypeDescriptor) {
     const absl::StatusOr<CodecDescriptor> descriptor =
         CodecDescriptor::FromCanonical(AsBytes(record.payload));
@@ -140,25 +143,25 @@ void Catalog::Apply(const Record& record) {
   }
 }
 
-std::vector<Record> Catalog::Snapshot() const {
-  std::vector<Record> records;
+std::vector<CatalogRecord> Catalog::Snapshot() const {
+  std::vector<CatalogRecord> records;
   for (const auto& [id, descriptor] : descriptors_) records.push_back(DescriptorRecord(descriptor));
   for (const CatalogRotation& rotation : rotations_) records.push_back(RotationRecord(rotation));
   for (const CatalogLayout& layout : layouts_) records.push_back(LayoutRecord(layout));
   return records;
 }
 
-absl::Status Catalog::Write(std::vector<Record> records) {
+absl::Status Catalog::Write(std::vector<CatalogRecord> records) {
   CRUMB_TRY(file_.Append(records));
-  for (const Record& record : records) {
+  for (const CatalogRecord& record : records) {
     live_bytes_ += RecordBytes(record);
     Apply(record);
   }
   Publish();
   if (file_.size_bytes() < kRewriteBytesMin) return absl::OkStatus();
-  const std::vector<Record> live = Snapshot();
+  const std::vector<CatalogRecord> live = Snapshot();
   live_bytes_ = 0;
-  for (const Record& record : live) live_bytes_ += RecordBytes(record);
+  for (const CatalogRecord& record : live) live_bytes_ += RecordBytes(record);
   if (live_bytes_ * 2 > file_.size_bytes()) return absl::OkStatus();
   // The append above is durable already; a failed rewrite loses nothing and is tried again later.
   return file_.Rewrite(live);
@@ -236,7 +239,7 @@ absl::StatusOr<std::shared_ptr<const RotationSet>> Catalog::LoadRotation(const S
 
 absl::Status Catalog::PutLayout(CatalogLayout layout,
                                 absl::Span<const CodecDescriptor> descriptors) {
-  std::vector<Record> records;
+  std::vector<CatalogRecord> records;
   for (const CodecDescriptor& descriptor : descriptors) {
     const uint64_t id = descriptor.id();
     if (FindDescriptor(id) == nullptr) records.push_back(DescriptorRecord(descriptor));

@@ -83,9 +83,9 @@ class Catalog {
 
  private:
   Catalog() = default;
-  void Apply(const Record& record);
-  std::vector<Record> Snapshot() const;
-  absl::Status Write(std::vector<Record> records);
+  void Apply(const CatalogRecord& record);
+  std::vector<CatalogRecord> Snapshot() const;
+  absl::Status Write(std::vector<CatalogRecord> records);
   void Publish();
 
   Directory data_dir_;

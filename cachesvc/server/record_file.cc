@@ -32,7 +32,7 @@ std::string FileHeader() {
   return writer.str();
 }
 
-void AppendRecord(const Record& record, ByteWriter* out) {
+void AppendRecord(const CatalogRecord& record, ByteWriter* out) {
   ByteWriter head;
   head.Write<uint32_t>(kRecordMagic);
   head.Write<uint16_t>(record.type);
@@ -46,7 +46,7 @@ void AppendRecord(const Record& record, ByteWriter* out) {
 }
 
 // The record at `at`; its whole length, or 0 if there is no valid one.
-size_t ParseRecord(Bytes file, size_t at, Record* record) {
+size_t ParseRecord(Bytes file, size_t at, CatalogRecord* record) {
   if (file.size() - at < kRecordHeadBytes) return 0;
   ByteReader reader(file.subspan(at, kRecordHeadBytes));
   const auto magic = reader.Read<uint32_t>();
@@ -83,7 +83,7 @@ HeaderKind CheckHeader(Bytes file) {
 }
 
 struct Scan {
-  std::vector<Record> records;
+  std::vector<CatalogRecord> records;
   uint64_t dropped = 0;
 };
 
@@ -92,7 +92,7 @@ Scan ScanRecords(Bytes file, size_t at) {
   Scan scan;
   bool bad = false;
   while (at < file.size()) {
-    Record record;
+    CatalogRecord record;
     const size_t length = ParseRecord(file, at, &record);
     if (length != 0) {
       scan.records.push_back(std::move(record));
@@ -110,7 +110,7 @@ Scan ScanRecords(Bytes file, size_t at) {
 }  // namespace
 
 absl::StatusOr<RecordFile> RecordFile::Open(const Directory& directory, const std::string& name,
-                                            std::vector<Record>* records) {
+                                            std::vector<CatalogRecord>* records) {
   RecordFile out;
   out.directory_ = &directory;
   out.name_ = name;
@@ -143,9 +143,9 @@ absl::StatusOr<RecordFile> RecordFile::Open(const Directory& directory, const st
   return out;
 }
 
-absl::Status RecordFile::Append(absl::Span<const Record> records) {
+absl::Status RecordFile::Append(absl::Span<const CatalogRecord> records) {
   ByteWriter writer;
-  for (const Record& record : records) {
+  for (const CatalogRecord& record : records) {
     if (record.payload.size() > kRecordBytesMax) {
       return absl::InvalidArgumentError(absl::StrCat(name_, ": record too long"));
     }
@@ -169,10 +169,10 @@ absl::Status RecordFile::Append(absl::Span<const Record> records) {
   return absl::OkStatus();
 }
 
-absl::Status RecordFile::Rewrite(absl::Span<const Record> records) {
+absl::Status RecordFile::Rewrite(absl::Span<const CatalogRecord> records) {
   ByteWriter writer;
   writer.WriteBytes(AsBytes(FileHeader()));
-  for (const Record& record : records) AppendRecord(record, &writer);
+  for (const CatalogRecord& record : records) AppendRecord(record, &writer);
   CRUMB_TRY(directory_->Replace(name_, AsBytes(writer.str())));
   CRUMB_ASSIGN(file_, directory_->OpenFile(name_, O_WRONLY));
   size_bytes_ = writer.size();

@@ -15,7 +15,7 @@
 
 namespace crumb {
 
-struct Record {
+struct CatalogRecord {
   uint16_t type = 0;
   std::string payload;
 };
@@ -27,11 +27,11 @@ class RecordFile {
  public:
   // Opens or makes `name`. FAILED_PRECONDITION: not such a file, or of a newer version.
   static absl::StatusOr<RecordFile> Open(const Directory& directory, const std::string& name,
-                                         std::vector<Record>* records);
+                                         std::vector<CatalogRecord>* records);
 
   // All or none of them. RESOURCE_EXHAUSTED: the disk or the file is full; nothing was added.
-  absl::Status Append(absl::Span<const Record> records);
-  absl::Status Rewrite(absl::Span<const Record> records);
+  absl::Status Append(absl::Span<const CatalogRecord> records);
+  absl::Status Rewrite(absl::Span<const CatalogRecord> records);
 
   uint64_t size_bytes() const { return size_bytes_; }
   uint64_t dropped() const { return dropped_; }  // stretches of bytes that were no valid record

@@ -125,7 +125,7 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
                         absl::StrCat("nvme.path: ", opened.status().message()));
   }
   device = *std::move(opened);
-  report->nvme = absl::StrCat(options.nvme_file, ": ", device.description);
+  report->nvme = device.description;
   RegisterBuffers(report);
   absl::StatusOr<std::unique_ptr<SegmentLog>> log_or =
       SegmentLog::Open({.bytes_max = device.device->size_bytes(),
