@@ -177,6 +177,9 @@ void EngineImpl::Expire(Block& block, BlockResult result) {
     block.doom = result;  // the worker's memory is in use until the transfer ended
     return;
   }
+  // On its way to the disk, to replace the page that is there: what comes of it is the answer, as
+  // nothing can be told to leave no trace any more.
+  if (block.pending == Pending::kAppend) return;
   if (block.step == Step::kPutDurable) result = BlockResult::kNotDurable;
   Finish(block, result);
 }

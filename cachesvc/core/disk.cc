@@ -154,7 +154,6 @@ void EngineImpl::EndBlockAppend(DiskAppend& append, const LogEvent& event) {
     }
     return Finish(block, block.flushed ? BlockResult::kCancelled : BlockResult::kIo);
   }
-  // Also if the answer (a timeout) is out already: the log holds the better page, so it counts.
   if (Publish(block, event.location, append.durable)) Run(block);
 }
 

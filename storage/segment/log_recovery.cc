@@ -460,6 +460,9 @@ void Recovery::Queues() {
 }
 
 absl::Status Recovery::Run() {
+  // WHY first: what a killed process wrote may still be in the drive's cache. It will be read, and
+  // promised durable, as if it were stable: so let it be stable.
+  CRUMB_TRY(RunOne(device_, {IoOp::kSync, 0, nullptr, 0, 0}, "sync"));
   CRUMB_TRY(BlankNewSegments());
   CRUMB_TRY(ReadMarks());
   CRUMB_TRY(TakeUnreadable());
