@@ -85,7 +85,7 @@ std::unique_ptr<Fixture> MakeSim() {
   auto fixture = std::make_unique<SimFixture>();
   auto device = std::make_unique<sim::SimBlockDevice>(&fixture->context, &fixture->disk,
                                                       sim::SimDeviceOptions{.depth = kDepth});
-  device->set_instant(true);
+  device->SetInstant(true);
   fixture->device = std::move(device);
   return fixture;
 }

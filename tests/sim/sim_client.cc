@@ -149,10 +149,12 @@ void SimClient::Send(Request request, LentArea area, uint32_t layout_handle) {
     WireBlock wire{.digest = model_->digest(block.key), .parent = {}};
     wire.part = static_cast<uint16_t>(model_->part(block.key));
     if (IsPut(request.type)) {
-      wire.token_count = static_cast<uint16_t>(model_->put(block.key, block.put).tokens);
-      if (rng_.Chance(1, 2)) {
-        wire.parent = model_->digest(RandomKeyLike(block.key));
-        wire.token_start = static_cast<uint32_t>(kSimPageTokens * (1 + rng_.Below(100)));
+      const PutShape& shape = model_->put(block.key, block.put).shape;
+      wire.token_count = static_cast<uint16_t>(shape.tokens);
+      wire.token_start = shape.position_known ? model_->position(block.key) : kTokenStartUnknown;
+      KeyRef parent;
+      if (rng_.Chance(1, 2) && Model::Parent(block.key, &parent)) {
+        wire.parent = model_->digest(parent);
       }
     }
     std::vector<uint32_t> numbers;
@@ -183,7 +185,8 @@ void SimClient::SendPut(const Workload& load) {
     const auto tokens =
         static_cast<uint32_t>(rng_.Chance(1, 8) ? 1 + rng_.Below(kSimPageTokens) : kSimPageTokens);
     std::vector<uint8_t> value;
-    const size_t put = model_->StartPut(key, tokens, durable, &value);
+    const size_t put = model_->StartPut(
+        key, {.tokens = tokens, .position_known = rng_.Chance(4, 5)}, durable, &value);
     memory_->WriteRaw(slot, value);
     request.blocks.push_back({.key = key, .slot = slot, .put = put});
     key = RandomKeyLike(first);

@@ -73,6 +73,9 @@ struct SimContext {
 
   // Records the first broken promise; the run ends at the next step.
   void Fail(const std::string& what);
+  // What simulated seams give as their wake_fd: nobody sleeps on it, the plan wakes the loop. -1
+  // would mean that they must be polled, and then simulated time could not pass.
+  static constexpr int kNoSleepFd = 0;
   bool failed() const { return !failure.empty(); }
 
   SimClock clock;

@@ -67,7 +67,7 @@ absl::Status SimDaemon::Build(SimDisk* disk, const DaemonPlan& plan, const SimOp
                                         .pool = pool_.get(),
                                         .queue = queue_.get()}));
   engine_->AddTransport(transport);
-  device_->set_instant(true);
+  device_->SetInstant(true);
   device_->CutPowerAfter(plan.cut_power_after);
   CRUMB_ASSIGN(log_, SegmentLog::Open({.bytes_max = disk->size_bytes(),
                                        .segment_bytes = kSegmentBytes,
@@ -77,7 +77,7 @@ absl::Status SimDaemon::Build(SimDisk* disk, const DaemonPlan& plan, const SimOp
                                        .appends_max = 8,
                                        .erases_max = 16},
                                       device, &context_->clock, engine_->recovery_sink()));
-  device_->set_instant(false);
+  device_->SetInstant(false);
   engine_->SetLog(log_.get());
   for (const SimLayout& layout : *options.layouts) {
     CRUMB_TRY(engine_->BindLayout(layout.handle, layout.binding));
@@ -87,7 +87,7 @@ absl::Status SimDaemon::Build(SimDisk* disk, const DaemonPlan& plan, const SimOp
 
 SimDaemon::~SimDaemon() {
   // What is still in flight on the device ends with an error, and nothing is written any more.
-  if (device_ != nullptr) device_->CutPower();
+  if (device_ != nullptr) device_->Kill();
   engine_.reset();
   log_.reset();
 }
@@ -144,7 +144,7 @@ void SimDaemon::CheckAtRest() const {
   }
 }
 
-void SimDaemon::Crash() { device_->CutPower(); }
+void SimDaemon::Crash(bool power) { power ? device_->CutPower() : device_->Kill(); }
 
 void SimDaemon::StopCleanly() {
   bool drained = false;
@@ -157,7 +157,7 @@ void SimDaemon::StopCleanly() {
     context_->clock.AdvanceTo(next);
   }
   if (!drained) context_->Fail("drain never ended");
-  device_->set_instant(true);
+  device_->SetInstant(true);
   const absl::Status closed = log_->Close();
   if (!closed.ok() && !device_->dead()) context_->Fail("close: " + closed.ToString());
 }

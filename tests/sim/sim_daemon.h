@@ -40,8 +40,8 @@ class SimDaemon {
   bool idle() const;
   // Every promise about a daemon at rest without client pins.
   void CheckAtRest() const;
-  // As SIGKILL and a power cut together.
-  void Crash();
+  // SIGKILL, or a power cut.
+  void Crash(bool power);
   // As SIGTERM: drains, closes the log.
   void StopCleanly();
 

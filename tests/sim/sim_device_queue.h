@@ -21,7 +21,7 @@ class SimDeviceQueue final : public DeviceQueue {
   size_t Poll(absl::Span<uint64_t> done) override;
   size_t in_flight() const override { return running_ + ready_.size(); }
   uint32_t worker_count() const override { return workers_; }
-  int wake_fd() const override { return -1; }
+  int wake_fd() const override { return SimContext::kNoSleepFd; }
   bool has_ready() const { return !ready_.empty(); }
 
  private:

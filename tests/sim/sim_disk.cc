@@ -102,26 +102,52 @@ bool SimBlockDevice::Reachable(const IoRequest& request) const {
          request.bytes <= disk_->size_bytes() - request.offset;
 }
 
+void SimBlockDevice::SetInstant(bool instant) {
+  instant_ = instant;
+  context_->events.CancelAll(this);
+  while (!started_.empty()) Finish(started_.begin()->first);
+}
+
 void SimBlockDevice::CutPowerAfter(uint64_t operations) { fuse_ = operations; }
 
 void SimBlockDevice::CutPower() {
   if (dead_) return;
-  dead_ = true;
   context_->trace.Add("power cut", started_.size(), queued_.size());
-  context_->events.CancelAll(this);
   for (const auto& [id, operation] : started_) {
     const IoRequest& request = operation.request;
     if (request.op == IoOp::kWrite || request.op == IoOp::kWriteDurable) {
       disk_->Write(request.offset, {request.data, request.bytes});
     }
-    ready_.push_back({.token = request.token, .error = EIO});
+  }
+  disk_->Crash(rng_);
+  EndEverything();
+}
+
+void SimBlockDevice::Kill() {
+  if (dead_) return;
+  context_->trace.Add("process ends", started_.size(), queued_.size());
+  for (const auto& [id, operation] : started_) {
+    const IoRequest& request = operation.request;
+    const bool writes = request.op == IoOp::kWrite || request.op == IoOp::kWriteDurable;
+    for (uint32_t at = 0; writes && at < request.bytes; at += kSimBlockBytes) {
+      if (rng_.Chance(1, 3)) continue;
+      disk_->Write(request.offset + at, {request.data + at, kSimBlockBytes});
+    }
+  }
+  EndEverything();
+}
+
+void SimBlockDevice::EndEverything() {
+  dead_ = true;
+  context_->events.CancelAll(this);
+  for (const auto& [id, operation] : started_) {
+    ready_.push_back({.token = operation.request.token, .error = EIO});
   }
   started_.clear();
   for (const IoRequest& request : queued_) {
     ready_.push_back({.token = request.token, .error = EIO});
   }
   queued_.clear();
-  disk_->Crash(rng_);
 }
 
 size_t SimBlockDevice::in_flight() const {

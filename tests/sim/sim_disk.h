@@ -65,13 +65,17 @@ class SimBlockDevice final : public BlockDevice {
   SimBlockDevice(SimContext* context, SimDisk* disk, const SimDeviceOptions& options);
   ~SimBlockDevice() override;
 
-  // Requests complete as soon as they are submitted: for Open and Close, which wait by polling.
-  void set_instant(bool instant) { instant_ = instant; }
+  // Requests complete as soon as they are submitted (and those in flight at once): for Open and
+  // Close, which wait by polling.
+  void SetInstant(bool instant);
   // The power goes out after `operations` more operations (also in the middle of Open).
   void CutPowerAfter(uint64_t operations);
-  // The power is gone: what was in flight may or may not have reached the medium, everything
+  // The power is gone: what was in flight or not synced may or may not be on the medium, everything
   // completes with EIO from here on, nothing is written any more.
   void CutPower();
+  // The process is gone, the power is not: what was in flight may or may not arrive, what arrived
+  // stays visible, and is still only as stable as it was.
+  void Kill();
   bool dead() const { return dead_; }
   void SetErrors(const SimDeviceOptions& options) {
     options_.read_errors_per_10k = options.read_errors_per_10k;
@@ -90,7 +94,7 @@ class SimBlockDevice final : public BlockDevice {
   void Submit() override;
   size_t Poll(absl::Span<IoCompletion> completions) override;
   size_t in_flight() const override;
-  int wake_fd() const override { return -1; }
+  int wake_fd() const override { return instant_ || dead_ ? -1 : SimContext::kNoSleepFd; }
   bool has_ready() const { return !ready_.empty(); }
 
  private:
@@ -103,6 +107,7 @@ class SimBlockDevice final : public BlockDevice {
   void Finish(uint64_t id);
   bool Reachable(const IoRequest& request) const;
   int Perform(const Operation& operation);
+  void EndEverything();
   bool Refuses(const IoRequest& request);
 
   SimContext* const context_;

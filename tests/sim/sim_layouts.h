@@ -38,8 +38,13 @@ absl::StatusOr<std::vector<SimLayout>> MakeSimLayouts();
 // purpose: the daemon must not keep them.
 std::vector<uint8_t> MakeValue(const PartShape& part, uint64_t seed);
 
-// The reference: the first codec of the ladder that fits, then its decoder.
-Expected Reference(const SimLayout& layout, uint32_t part, uint32_t tokens, Bytes raw);
+// The reference: the first codec of the ladder that fits (from unknown_position_precision on if the
+// position is not known), then its decoder.
+struct PutShape {
+  uint32_t tokens = kSimPageTokens;
+  bool position_known = true;
+};
+Expected Reference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw);
 
 }  // namespace crumb::sim
 

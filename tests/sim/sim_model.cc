@@ -17,9 +17,13 @@ Model::Model(SimContext* context, const std::vector<SimLayout>* layouts,
     : context_(context), layouts_(layouts), next_value_(context->rng.Next()) {
   for (uint32_t i = 0; i < keys; ++i) {
     Key key;
-    key.layout = static_cast<uint32_t>(context->rng.Below(layouts->size()));
+    const bool first = i % kChainLength == 0;
+    key.layout =
+        first ? static_cast<uint32_t>(context->rng.Below(layouts->size())) : keys_.back().layout;
     const SimLayout& layout = (*layouts)[key.layout];
-    key.part = static_cast<uint32_t>(context->rng.Below(layout.binding.layout->part_count()));
+    key.part = first
+                   ? static_cast<uint32_t>(context->rng.Below(layout.binding.layout->part_count()))
+                   : keys_.back().part;
     key.digest = DigestOf(AsBytes(absl::StrCat("key ", i)));
     const KeyDeriver deriver(secret, kSimTenant, layout.binding.layout->hash());
     key.block_key = deriver.Derive(key.digest, key.part);
@@ -40,15 +44,16 @@ std::string Model::Name(KeyRef key) const {
                       ", ", Hex(block_key(key).bytes), ")");
 }
 
-size_t Model::StartPut(KeyRef ref, uint32_t tokens, bool durable, std::vector<uint8_t>* value) {
+size_t Model::StartPut(KeyRef ref, const PutShape& put_shape, bool durable,
+                       std::vector<uint8_t>* value) {
   Key& key = keys_[ref.index];
   PutRecord put;
   put.value_seed = next_value_++;
-  put.tokens = tokens;
+  put.shape = put_shape;
   put.durable_asked = durable;
   put.sent = Now();
   *value = MakeValue(shape(ref), put.value_seed);
-  put.expected = Reference(layout(ref), part(ref), tokens, *value);
+  put.expected = Reference(layout(ref), part(ref), put_shape, *value);
   key.puts.push_back(std::move(put));
   return key.puts.size() - 1;
 }
@@ -57,13 +62,29 @@ void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
   Key& key = keys_[ref.index];
   PutRecord& put = key.puts[index];
   put.answered = Now();
-  // kExists is a success whose bytes were not needed; everything else leaves no trace.
-  const bool stored = result == BlockResult::kOk || result == BlockResult::kNotDurable;
-  put.state = stored ? PutState::kStored : PutState::kNotStored;
+  // kExists is a success whose bytes were not needed; kNotDurable says that the key holds
+  // something, maybe these bytes; everything else leaves no trace.
+  const bool stored = result == BlockResult::kOk;
+  put.state = stored                               ? PutState::kStored
+              : result == BlockResult::kNotDurable ? PutState::kUnknown
+                                                   : PutState::kNotStored;
   const bool durable =
       put.durable_asked && (result == BlockResult::kOk || result == BlockResult::kExists);
+  put.durable = durable && stored;
   if (durable) {
-    key.promises.push_back({.sent = put.sent, .answered = put.answered, .survives_crash = true});
+    // What exists was written by an earlier put: damage since that one counts.
+    Moment written = put.sent;
+    if (!stored) {
+      written = 0;
+      for (const PutRecord& other : key.puts) {
+        if (other.durable && other.answered < put.sent) written = other.sent;
+      }
+    }
+    key.promises.push_back({.sent = put.sent,
+                            .written = written,
+                            .answered = put.answered,
+                            .answered_us = context_->clock.now_us(),
+                            .survives_crash = true});
   }
 }
 
@@ -84,18 +105,28 @@ void Model::EndRemoval(KeyRef ref, size_t removal, bool done) {
 }
 
 // A put's bytes may be delivered unless it is known that they are not there: the put failed, or a
-// removal that began after the put had ended was over before the question was asked.
+// removal or a put that was stored, and began after this put had ended, was over before the
+// question was asked.
 bool Model::PutMayBeSeen(const Key& key, const PutRecord& put, Moment asked) const {
   if (put.state == PutState::kNotStored) return false;
   for (const Removal& removal : key.removals) {
     if (removal.done && removal.sent > put.answered && removal.answered < asked) return false;
+  }
+  // A later put that was stored took its place; a crash may undo that if it was not durable.
+  for (const PutRecord& later : key.puts) {
+    const bool replaced =
+        later.state == PutState::kStored && later.sent > put.answered && later.answered < asked;
+    const bool undone = (last_crash_ > later.answered && !later.durable) ||
+                        std::max(key.excused, all_excused_) > later.sent;
+    if (replaced && !undone) return false;
   }
   return true;
 }
 
 bool Model::Holds(const Key& key, const Promise& promise, Moment asked) const {
   if (promise.answered > asked || promise.until_us <= context_->clock.now_us()) return false;
-  if (promise.survives_crash && !log_keeps_all_) return false;
+  // WHY for pins too: a page that is only on disk is pinned there.
+  if (!log_keeps_all_) return false;
   return std::none_of(key.removals.begin(), key.removals.end(),
                       [&](const Removal& removal) { return removal.answered > promise.sent; });
 }
@@ -127,7 +158,7 @@ bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireB
   }
   if (CheckPage(value) != PageCheck::kOk) return false;
   const PageHeader header = LoadHeader(value);
-  return header.key == block_key(ref) && header.token_count == put.tokens &&
+  return header.key == block_key(ref) && header.token_count == put.shape.tokens &&
          header.payload_bytes == expected.payload.size() &&
          header.identity_prefix == layout(ref).binding.layout->hash().prefix64() &&
          value.subspan(kPageHeaderBytes, header.payload_bytes) == Bytes(expected.payload);
@@ -150,11 +181,12 @@ void Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockRep
   }
   const std::string where = absl::StrCat(" from ", ToString(reply.tier), ", form ",
                                          static_cast<int>(form), ", ", value.size(), " bytes");
-  context_->Fail(found == nullptr
-                     ? absl::StrCat(Name(ref), ": a hit that nobody put", where)
-                     : absl::StrCat(Name(ref), ": a hit of bytes that were ",
-                                    found->state == PutState::kNotStored ? "refused" : "removed",
-                                    " before", where));
+  context_->Fail(
+      found == nullptr
+          ? absl::StrCat(Name(ref), ": a hit that nobody put", where)
+          : absl::StrCat(Name(ref), ": a hit of bytes that were ",
+                         found->state == PutState::kNotStored ? "refused" : "removed or replaced",
+                         " before", where));
 }
 
 void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply) {
@@ -166,18 +198,28 @@ void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply
 void Model::JudgeMiss(KeyRef ref, Moment asked, const char* question) {
   ++misses_;
   const Key& key = keys_[ref.index];
-  const bool promised =
-      std::any_of(key.promises.begin(), key.promises.end(),
-                  [&](const Promise& promise) { return Holds(key, promise, asked); });
-  if (promised && !MustHit(ref, asked)) ++lost_to_damage_;
-  if (!MustHit(ref, asked)) return;
-  context_->Fail(absl::StrCat(Name(ref), ": ", question,
-                              " misses a page that was promised (durable or pinned)"));
+  bool damaged = false;
+  for (const Promise& promise : key.promises) {
+    if (!Holds(key, promise, asked)) continue;
+    if (Damaged(key, promise)) {
+      damaged = true;
+      continue;
+    }
+    context_->Fail(absl::StrCat(Name(ref), ": ", question, " misses a page that was promised (",
+                                promise.survives_crash ? "durable" : "pinned", " at ",
+                                promise.answered_us, " us)"));
+    return;
+  }
+  if (damaged) ++lost_to_damage_;
 }
 
 void Model::Pinned(KeyRef ref, Moment asked, uint64_t until_us) {
-  keys_[ref.index].promises.push_back(
-      {.sent = asked, .answered = Now(), .until_us = until_us, .survives_crash = false});
+  keys_[ref.index].promises.push_back({.sent = asked,
+                                       .written = asked,
+                                       .answered = Now(),
+                                       .answered_us = context_->clock.now_us(),
+                                       .until_us = until_us,
+                                       .survives_crash = false});
 }
 
 void Model::Unpinned(KeyRef ref) {
@@ -187,12 +229,13 @@ void Model::Unpinned(KeyRef ref) {
 
 void Model::Crashed() {
   const Moment now = Now();
+  last_crash_ = now;
   for (Key& key : keys_) {
     std::erase_if(key.promises, [](const Promise& promise) { return !promise.survives_crash; });
     for (PutRecord& put : key.puts) {
       if (put.state == PutState::kInFlight) put.state = PutState::kUnknown;
       // Whatever it was, it is over.
-      if (put.state == PutState::kUnknown) put.answered = std::min(put.answered, now);
+      put.answered = std::min(put.answered, now);
     }
     for (Removal& removal : key.removals) removal.answered = std::min(removal.answered, now);
   }

@@ -21,6 +21,8 @@ namespace crumb::sim {
 using Moment = uint64_t;
 inline constexpr Moment kNever = UINT64_MAX;
 
+inline constexpr uint32_t kChainLength = 12;
+
 struct KeyRef {
   uint32_t index = 0;
   friend bool operator==(const KeyRef&, const KeyRef&) = default;
@@ -30,10 +32,11 @@ enum class PutState : uint8_t { kInFlight, kStored, kNotStored, kUnknown };
 
 struct PutRecord {
   uint64_t value_seed = 0;
-  uint32_t tokens = 0;
+  PutShape shape;
   bool durable_asked = false;
   PutState state = PutState::kInFlight;
   Moment sent = 0, answered = kNever;
+  bool durable = false;  // the daemon said so
   Expected expected;
 };
 
@@ -45,7 +48,8 @@ struct Removal {
 
 // From `answered` on the key must be found until something removes it.
 struct Promise {
-  Moment sent = 0, answered = 0;
+  Moment sent = 0, written = 0, answered = 0;
+  uint64_t answered_us = 0;        // for people
   uint64_t until_us = UINT64_MAX;  // pins end
   bool survives_crash = false;     // pins do not
 };
@@ -62,13 +66,19 @@ class Model {
   const Digest& digest(KeyRef key) const { return keys_[key.index].digest; }
   const BlockKey& block_key(KeyRef key) const { return keys_[key.index].block_key; }
   const PutRecord& put(KeyRef key, size_t index) const { return keys_[key.index].puts[index]; }
+  // Keys form chains; where a page stands in its chain, and the page before it (false: none).
+  uint32_t position(KeyRef key) const { return key.index % kChainLength * kSimPageTokens; }
+  static bool Parent(KeyRef key, KeyRef* parent) {
+    parent->index = key.index - 1;
+    return key.index % kChainLength != 0;
+  }
   // False if no key of ours has that name.
   bool Find(const BlockKey& name, KeyRef* key) const;
 
   Moment Now() { return ++moment_; }
 
   // A put: the value to lay into memory comes back through `value`.
-  size_t StartPut(KeyRef key, uint32_t tokens, bool durable, std::vector<uint8_t>* value);
+  size_t StartPut(KeyRef key, const PutShape& shape, bool durable, std::vector<uint8_t>* value);
   void EndPut(KeyRef key, size_t put, BlockResult result);
   void LosePut(KeyRef key, size_t put);  // no answer will come
 
@@ -115,7 +125,7 @@ class Model {
   // Untouched by removals, crashes and time; damage of the medium aside.
   bool Holds(const Key& key, const Promise& promise, Moment asked) const;
   bool Damaged(const Key& key, const Promise& promise) const {
-    return std::max(key.excused, all_excused_) > promise.sent;
+    return std::max(key.excused, all_excused_) > promise.written;
   }
   std::string Name(KeyRef key) const;
   bool Matches(KeyRef key, const PutRecord& put, PageForm form, const WireBlockReply& reply,
@@ -127,6 +137,7 @@ class Model {
   std::map<BlockKey, uint32_t> by_block_key_;
   Moment moment_ = 0;
   Moment all_excused_ = 0;
+  Moment last_crash_ = 0;
   bool log_keeps_all_ = true;
   uint64_t next_value_;
   uint64_t hits_ = 0, misses_ = 0, durable_hits_ = 0, lost_to_damage_ = 0;

@@ -159,7 +159,7 @@ TEST(SimBlockDevice, TheFuseCutsPowerAtTheOperationNamed) {
   SimContext context(1, Echo::kQuiet);
   SimDisk disk(1 << 20);
   SimBlockDevice device(&context, &disk, {});
-  device.set_instant(true);
+  device.SetInstant(true);
   device.CutPowerAfter(2);
   AlignedPages data;
   for (uint64_t i = 0; i < 4; ++i) {

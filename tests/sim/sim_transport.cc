@@ -67,11 +67,7 @@ BlockResult SimTransport::Send(PeerId id, Bytes message) {
     return BlockResult::kUnavailable;
   }
   PeerInfo& info = found->second;
-  // Refuses now and then before it must: there is always something on its way that makes room.
-  if (info.outbox.size() >= options_.sends_per_peer_max ||
-      (!info.outbox.empty() && rng_.Chance(1, 20))) {
-    return BlockResult::kBusy;
-  }
+  if (info.outbox.size() >= options_.sends_per_peer_max) return BlockResult::kBusy;
   info.outbox.emplace_back(message.begin(), message.end());
   WhenReachable(id, Latency(rng_, 5, 60), &SimTransport::DeliverOut);
   return BlockResult::kOk;

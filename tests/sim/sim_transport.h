@@ -28,7 +28,7 @@ class SimPeer {
 
 struct SimTransportOptions {
   uint32_t transfers_max = 64;
-  uint32_t sends_per_peer_max = 64;
+  uint32_t sends_per_peer_max = 16;  // twice what a worker of the simulator asks at once
 };
 
 class SimTransport final : public Transport {
@@ -55,7 +55,7 @@ class SimTransport final : public Transport {
   void ClosePeer(PeerId id) override;
   size_t Poll(absl::Span<NetEvent> events) override;
   bool Arm() override { return ready_.empty(); }
-  int wake_fd() const override { return -1; }
+  int wake_fd() const override { return SimContext::kNoSleepFd; }
 
  private:
   using Buffer = std::vector<uint8_t>;

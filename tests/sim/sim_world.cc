@@ -130,6 +130,7 @@ uint64_t World::Outstanding() const {
 bool World::StartDaemon() {
   for (int attempt = 0; attempt < kStartsMax && !context_.failed(); ++attempt) {
     DaemonPlan plan = plan_.daemon;
+    plan.device = SimDeviceOptions{.depth = plan.device.depth};  // start-up without device errors
     if (plan_.crash_in_recovery && attempt + 1 < kStartsMax) {
       plan.cut_power_after = context_.rng.Below(60);
     }
@@ -390,7 +391,6 @@ void World::FlushAndCheck() {
 void World::RunEpoch(bool last) {
   if (!StartDaemon()) return;
   ++result_.crashes;
-  daemon_->device().StopFaults();
   AuditAll();  // what was promised before the crash is here
   daemon_->device().SetErrors(plan_.daemon.device);
   if (context_.failed()) return;
@@ -407,7 +407,7 @@ void World::RunEpoch(bool last) {
     Finish();
     if (!context_.failed()) daemon_->StopCleanly();
   } else {
-    daemon_->Crash();
+    daemon_->Crash(context_.rng.Chance(2, 3));
   }
   EndDaemon();
 }

@@ -1,0 +1,185 @@
+// The judge of the simulator: every rule of it can be broken, and none is broken by an answer that
+// some order of the requests explains.
+#include "tests/sim/sim_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cachesvc/base/hash.h"
+#include "cachesvc/base/page_header.h"
+
+namespace crumb::sim {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class SimModelTest : public ::testing::Test {
+ protected:
+  static const std::vector<SimLayout>& Layouts() {
+    static const auto* layouts = new std::vector<SimLayout>(*MakeSimLayouts());
+    return *layouts;
+  }
+  size_t Put(BlockResult result, bool durable = false) {
+    std::vector<uint8_t> value;
+    const size_t put = model_.StartPut(key_, {}, durable, &value);
+    model_.EndPut(key_, put, result);
+    return put;
+  }
+  void Remove(bool done) { model_.EndRemoval(key_, model_.StartRemoval(key_), done); }
+  // A raw hit of what `put` stored.
+  void Hit(size_t put, Moment asked) {
+    const Expected& expected = model_.put(key_, put).expected;
+    const WireBlockReply reply{.result = BlockResult::kOk,
+                               .precision = expected.precision,
+                               .value_bytes = static_cast<uint32_t>(expected.raw.size()),
+                               .checksum = Xxh3(expected.raw)};
+    model_.JudgeHit(key_, asked, PageForm::kRaw, reply, expected.raw);
+  }
+
+  SimContext context_{7, Echo::kQuiet};
+  Model model_{&context_, &Layouts(), ClusterSecret{}, 24};
+  KeyRef key_{3};
+};
+
+TEST_F(SimModelTest, AHitOfWhatWasStoredIsRight) {
+  const size_t put = Put(BlockResult::kOk);
+  Hit(put, model_.Now());
+  EXPECT_THAT(context_.failure, IsEmpty());
+}
+
+TEST_F(SimModelTest, AHitWhileThePutIsInFlightIsRight) {
+  std::vector<uint8_t> value;
+  const size_t put = model_.StartPut(key_, {}, false, &value);
+  Hit(put, model_.Now());
+  EXPECT_THAT(context_.failure, IsEmpty());
+}
+
+TEST_F(SimModelTest, AHitThatNobodyPutIsFound) {
+  Put(BlockResult::kOk);
+  const std::vector<uint8_t> bytes = MakeValue(model_.shape(key_), 999);
+  model_.JudgeHit(key_, model_.Now(), PageForm::kRaw,
+                  {.result = BlockResult::kOk, .checksum = Xxh3(bytes)}, bytes);
+  EXPECT_THAT(context_.failure, HasSubstr("nobody put"));
+}
+
+TEST_F(SimModelTest, AWrongChecksumIsFound) {
+  const size_t put = Put(BlockResult::kOk);
+  model_.JudgeHit(key_, model_.Now(), PageForm::kRaw, {.result = BlockResult::kOk, .checksum = 1},
+                  model_.put(key_, put).expected.raw);
+  EXPECT_THAT(context_.failure, HasSubstr("checksum"));
+}
+
+TEST_F(SimModelTest, APutThatFailedLeavesNoTrace) {
+  const size_t put = Put(BlockResult::kTimeout);
+  Hit(put, model_.Now());
+  EXPECT_THAT(context_.failure, HasSubstr("refused"));
+}
+
+TEST_F(SimModelTest, WhatWasRemovedDoesNotComeBack) {
+  const size_t put = Put(BlockResult::kOk);
+  Remove(true);
+  Hit(put, model_.Now());
+  EXPECT_THAT(context_.failure, HasSubstr("removed"));
+}
+
+TEST_F(SimModelTest, AGetThatWasAskedBeforeTheRemovalEndedMayHit) {
+  const size_t put = Put(BlockResult::kOk);
+  const size_t removal = model_.StartRemoval(key_);
+  const Moment asked = model_.Now();
+  model_.EndRemoval(key_, removal, true);
+  Hit(put, asked);
+  EXPECT_THAT(context_.failure, IsEmpty());
+}
+
+TEST_F(SimModelTest, ARemovalThatFailedProvesNothing) {
+  const size_t put = Put(BlockResult::kOk, true);
+  Remove(false);
+  Hit(put, model_.Now());
+  model_.JudgeMiss(key_, model_.Now(), "get");
+  EXPECT_THAT(context_.failure, IsEmpty());
+}
+
+TEST_F(SimModelTest, WhatWasReplacedDoesNotComeBackButByACrash) {
+  const size_t first = Put(BlockResult::kOk);
+  Put(BlockResult::kOk);
+  model_.Crashed();
+  Hit(first, model_.Now());
+  EXPECT_THAT(context_.failure, IsEmpty());
+  Put(BlockResult::kOk);
+  Hit(first, model_.Now());
+  EXPECT_THAT(context_.failure, HasSubstr("replaced"));
+}
+
+TEST_F(SimModelTest, ADurablePageIsPromisedAlsoAfterACrash) {
+  Put(BlockResult::kOk, true);
+  model_.Crashed();
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
+  model_.JudgeMiss(key_, model_.Now(), "get");
+  EXPECT_THAT(context_.failure, HasSubstr("promised"));
+}
+
+TEST_F(SimModelTest, NothingIsPromisedThatWasNotAnsweredDurable) {
+  Put(BlockResult::kOk);
+  Put(BlockResult::kNotDurable, true);
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  const Moment before = model_.Now();
+  Put(BlockResult::kExists, true);
+  EXPECT_FALSE(model_.MustHit(key_, before));
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
+}
+
+TEST_F(SimModelTest, DamageRemovalAndReclaimEndAPromise) {
+  Put(BlockResult::kOk, true);
+  model_.set_log_keeps_all(false);
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  model_.set_log_keeps_all(true);
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
+  model_.Excuse(key_);
+  model_.JudgeMiss(key_, model_.Now(), "get");
+  EXPECT_EQ(model_.lost_to_damage(), 1u);
+  Put(BlockResult::kOk, true);
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
+  model_.ExcuseAll();
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  Put(BlockResult::kOk, true);
+  model_.StartRemoval(key_);
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  EXPECT_THAT(context_.failure, IsEmpty());
+}
+
+TEST_F(SimModelTest, APinIsAPromiseForItsTime) {
+  Put(BlockResult::kOk);
+  model_.Pinned(key_, model_.Now(), context_.clock.now_us() + 1000);
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
+  context_.clock.AdvanceTo(context_.clock.now_us() + 1000);
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  model_.Pinned(key_, model_.Now(), UINT64_MAX);
+  model_.Crashed();
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+}
+
+TEST_F(SimModelTest, ALookupMustNotInventPages) {
+  model_.JudgeLookupHit(key_, model_.Now(), {.result = BlockResult::kOk});
+  EXPECT_THAT(context_.failure, HasSubstr("nothing was stored"));
+}
+
+TEST(SimLayouts, TheReferenceClimbsTheLadder) {
+  const auto layouts = MakeSimLayouts();
+  ASSERT_TRUE(layouts.ok()) << layouts.status();
+  const SimLayout& lossy = (*layouts)[1];
+  bool low = false, raw = false;
+  for (uint64_t seed = 1; seed < 60; ++seed) {
+    const std::vector<uint8_t> value = MakeValue(lossy.part(0), seed);
+    const Precision precision = Reference(lossy, 0, {}, value).precision;
+    low = low || precision == Precision::kInt2;
+    raw = raw || precision == Precision::kRaw;
+    const Precision careful = Reference(lossy, 0, {.position_known = false}, value).precision;
+    EXPECT_LE(careful, lossy.binding.unknown_position_precision);
+  }
+  EXPECT_TRUE(low);
+  EXPECT_TRUE(raw);
+}
+
+}  // namespace
+}  // namespace crumb::sim
