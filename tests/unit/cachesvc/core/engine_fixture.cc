@@ -161,7 +161,7 @@ void Rig::Start() {
   engine_options.limits = options.limits;
   engine_options.clock = &clock;
   engine_options.pool = pool.get();
-  engine_options.queue = &queue;
+  engine_options.queue = options.device_queue != nullptr ? options.device_queue : &queue;
   engine_options.max_lossy_depth = options.max_lossy_depth;
   engine_options.nvme_admit_all = options.nvme_admit_all;
   auto made = Engine::Create(engine_options);

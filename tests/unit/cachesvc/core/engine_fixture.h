@@ -203,6 +203,7 @@ struct RigOptions {
   uint8_t max_lossy_depth = 255;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   bool nvme_admit_all = true;
+  DeviceQueue* device_queue = nullptr;  // null: the rig's own, which runs jobs in Poll
   SegmentLogOptions log = {};
 };
 

@@ -1,0 +1,201 @@
+// Index, eviction policy, timers and slabs by themselves, each against a plain model.
+#include "cachesvc/core/index.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "cachesvc/base/rng.h"
+#include "cachesvc/core/lru_policy.h"
+#include "cachesvc/core/slab.h"
+#include "cachesvc/core/timer_heap.h"
+
+namespace crumb::core {
+namespace {
+
+BlockKey KeyOf(uint64_t prefix, uint64_t rest = 0) {
+  BlockKey key;
+  std::memcpy(key.bytes.data(), &prefix, sizeof(prefix));
+  std::memcpy(key.bytes.data() + 8, &rest, sizeof(rest));
+  return key;
+}
+
+Index MakeIndex(uint32_t entries, Index::HashFunction hash = nullptr) {
+  auto made = Index::Create(entries, hash);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return std::move(made).value();
+}
+
+TEST(IndexTest, SizesOutOfRangeAreRefused) {
+  EXPECT_FALSE(Index::Create(0, nullptr).ok());
+  EXPECT_FALSE(Index::Create(~0u, nullptr).ok());
+}
+
+TEST(IndexTest, AFullIndexSaysSo) {
+  Index index = MakeIndex(2);
+  EXPECT_NE(index.Insert(KeyOf(1)), kNoId);
+  const EntryId second = index.Insert(KeyOf(2));
+  EXPECT_EQ(index.Insert(KeyOf(3)), kNoId);
+  index.Erase(second);
+  EXPECT_NE(index.Insert(KeyOf(3)), kNoId);
+}
+
+TEST(IndexTest, ALifeOfAnEntryIsToldFromTheNext) {
+  Index index = MakeIndex(2);
+  const EntryId id = index.Insert(KeyOf(1));
+  const uint32_t generation = index.at(id).generation;
+  EXPECT_TRUE(index.Alive(id, generation));
+  index.Erase(id);
+  EXPECT_FALSE(index.Alive(id, generation));
+  EXPECT_EQ(index.Insert(KeyOf(1)), id);
+  EXPECT_FALSE(index.Alive(id, generation));
+}
+
+// The hash is as bad as can be, and keys agree in their first eight bytes: nothing may mix them up.
+TEST(IndexTest, AWeakHashCostsTimeAndNeverGivesAWrongPage) {
+  Index index = MakeIndex(10'000, [](uint64_t prefix) { return prefix % 8; });
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const EntryId id = index.Insert(KeyOf(i / 2, i));
+    ASSERT_NE(id, kNoId);
+    index.at(id).token_start = static_cast<uint32_t>(i);
+  }
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const EntryId id = index.Find(KeyOf(i / 2, i));
+    ASSERT_NE(id, kNoId);
+    ASSERT_EQ(index.at(id).token_start, i);
+    ASSERT_EQ(index.Find(KeyOf(i / 2, i + 100'000)), kNoId);
+  }
+}
+
+TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
+  Index index = MakeIndex(300, [](uint64_t prefix) { return prefix * 3; });
+  std::map<BlockKey, EntryId> model;
+  Rng rng(5);
+  for (int step = 0; step < 50'000; ++step) {
+    const BlockKey key = KeyOf(rng.Below(100), rng.Below(4));
+    const EntryId found = index.Find(key);
+    const auto it = model.find(key);
+    ASSERT_EQ(found == kNoId, it == model.end());
+    if (it != model.end()) ASSERT_EQ(found, it->second);
+    if (found == kNoId && rng.Chance(1, 2)) {
+      const EntryId id = index.Insert(key);
+      ASSERT_EQ(id == kNoId, model.size() == 300);
+      if (id != kNoId) model[key] = id;
+    } else if (found != kNoId && rng.Chance(1, 2)) {
+      index.Erase(found);
+      model.erase(it);
+    }
+    ASSERT_EQ(index.size(), model.size());
+  }
+}
+
+TEST(LruPolicyTest, ClassesAreApartAndTheOldestOfAllIsKnown) {
+  auto policy = std::move(LruPolicy::Create(16)).value();
+  EXPECT_EQ(policy->Victim(kAnyClass), kNoId);
+  policy->Insert(1, 10);
+  policy->Insert(2, 20);
+  policy->Insert(3, 10);
+  EXPECT_EQ(policy->Victim(10), 1u);
+  EXPECT_EQ(policy->Victim(20), 2u);
+  EXPECT_EQ(policy->Victim(30), kNoId);
+  policy->Touch(1);
+  EXPECT_EQ(policy->Victim(10), 3u);
+  EXPECT_EQ(policy->Victim(kAnyClass), 2u);
+  policy->Erase(2);
+  EXPECT_EQ(policy->Victim(20), kNoId);
+  EXPECT_EQ(policy->Victim(kAnyClass), 3u);
+}
+
+TEST(LruPolicyTest, HeldPagesAreNoCandidates) {
+  auto policy = std::move(LruPolicy::Create(16)).value();
+  policy->Insert(1, 1);
+  policy->Insert(2, 1);
+  policy->Hold(1);
+  policy->Hold(1);
+  policy->Touch(1);
+  EXPECT_EQ(policy->Victim(1), 2u);
+  policy->Hold(2);
+  EXPECT_EQ(policy->Victim(1), kNoId);
+  policy->Unhold(1);
+  EXPECT_EQ(policy->Victim(1), 1u);
+  policy->Erase(2);
+  policy->Erase(1);
+  EXPECT_EQ(policy->Victim(kAnyClass), kNoId);
+}
+
+TEST(LruPolicyTest, LeavesGoBeforePrefixesUnlessThereIsNone) {
+  auto policy = std::move(LruPolicy::Create(16)).value();
+  for (EntryId id = 1; id <= 3; ++id) {
+    policy->Insert(id, 1);
+    policy->SetChildren(id, id < 3 ? 1 : 0);
+  }
+  EXPECT_EQ(policy->Victim(1), 3u);
+  policy->SetChildren(3, 1);
+  EXPECT_EQ(policy->Victim(1), 1u);
+  policy->SetChildren(2, 0);
+  EXPECT_EQ(policy->Victim(1), 2u);
+}
+
+TEST(TimerHeapTest, RandomTimersComeInOrder) {
+  TimerHeap heap(64);
+  std::map<uint32_t, uint64_t> model;
+  Rng rng(3);
+  uint64_t now = 0;
+  for (int step = 0; step < 20'000; ++step) {
+    const auto id = static_cast<uint32_t>(rng.Below(64));
+    if (rng.Chance(2, 3)) {
+      model[id] = now + rng.Below(100);
+      heap.Set(id, model[id]);
+    } else if (rng.Chance(1, 2)) {
+      heap.Remove(id);
+      model.erase(id);
+    }
+    now += rng.Below(3);
+    uint32_t due = 0;
+    uint64_t last = 0;
+    while (heap.PopDue(now, &due)) {
+      ASSERT_TRUE(model.count(due));
+      ASSERT_LE(model[due], now);
+      ASSERT_GE(model[due], last);
+      last = model[due];
+      model.erase(due);
+    }
+    uint64_t next = UINT64_MAX;
+    for (const auto& [timer, when] : model) next = std::min(next, when);
+    ASSERT_EQ(heap.next_us(), next);
+    ASSERT_EQ(heap.empty(), model.empty());
+  }
+}
+
+struct Item {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t prev = 0, next = 0;
+  List<Item>* list = nullptr;
+};
+
+TEST(SlabTest, ItemsAreReusedAndListsKeepTheirOrder) {
+  Slab<Item> slab(3);
+  const uint32_t a = slab.Take(), b = slab.Take(), c = slab.Take();
+  EXPECT_EQ(slab.Take(), Slab<Item>::kNone);
+  EXPECT_EQ((std::set<uint32_t>{a, b, c}).size(), 3u);
+  List<Item> list;
+  list.PushBack(slab, a);
+  list.PushBack(slab, b);
+  list.PushFront(slab, c);
+  list.Remove(slab, a);
+  EXPECT_EQ(list.size(), 2u);
+  EXPECT_EQ(list.PopFront(slab), c);
+  EXPECT_EQ(list.PopFront(slab), b);
+  EXPECT_EQ(list.PopFront(slab), List<Item>::kNone);
+  const uint32_t generation = slab[b].generation;
+  slab.Give(b);
+  EXPECT_FALSE(slab.Alive(b, generation));
+  EXPECT_EQ(slab.Take(), b);
+  EXPECT_FALSE(slab.Alive(b, generation));
+}
+
+}  // namespace
+}  // namespace crumb::core
