@@ -19,8 +19,11 @@ bool IsImageOf(const PageHeader& header, const Entry& entry) {
 }  // namespace
 
 bool EngineImpl::AppendInFlight(const BlockKey& key) const {
-  for (uint32_t id = 0; id < appends.size(); ++id) {
-    if (appends[id].used && appends[id].key == key) return true;
+  uint32_t left = appends.taken();
+  for (uint32_t id = 0; id < appends.size() && left > 0; ++id) {
+    if (!appends[id].used) continue;
+    if (appends[id].key == key) return true;
+    --left;
   }
   return std::any_of(forgets.begin(), forgets.end(),
                      [&key](const ForgetOp& forget) { return forget.key == key; });

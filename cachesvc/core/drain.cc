@@ -6,6 +6,7 @@ namespace crumb::core {
 
 void EngineImpl::StartDrain(uint64_t deadline_us, std::function<void()> done) {
   draining = true;
+  while (!parked.empty()) Finish(blocks[parked.front()], BlockResult::kUnavailable);
   drain = {.active = true, .deadline_us = deadline_us, .cursor = 0, .done = std::move(done)};
 }
 

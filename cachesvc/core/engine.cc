@@ -108,6 +108,10 @@ absl::Status Engine::AttachPeer(SessionId session_id, uint32_t transport, PeerId
   if (impl_->FindPeer(transport, peer) != kNoId) {
     return absl::AlreadyExistsError("the peer belongs to a session already");
   }
+  // Addresses that a session lends mean something to one transport only.
+  if (!session->peers.empty() && impl_->peers[session->peers[0]].transport != transport) {
+    return absl::FailedPreconditionError("the session's peers belong to another transport");
+  }
   for (const RegisteredSet& set : session->region_sets) {
     CRUMB_TRY(impl_->transports[transport]->RegisterRegions(peer, set.id, set.set));
   }

@@ -131,9 +131,7 @@ struct EngineState {
   uint32_t evictions = 0;        // appends for eviction in flight
   uint32_t transfers = 0;        // in flight
   uint32_t transient_slots = 0;  // main slots that operations in flight hold or pin
-  bool clearing = false;         // a run of slabs is being emptied, for clearing_bytes
-  uint64_t clearing_bytes = 0;
-  EntryId index_hand = 0;  // where a full index looks for a page on disk to forget
+  EntryId index_hand = 0;        // where a full index looks for a page on disk to forget
   EngineStats counts;
 };
 

@@ -299,7 +299,7 @@ bool EngineImpl::PutReplace(Block& block) {
   if (result == BlockResult::kBusy) {
     Wait(disk_wait, block);
   } else if (result != BlockResult::kOk) {
-    Finish(block, BlockResult::kIo);
+    Finish(block, result == BlockResult::kNoSpace ? result : BlockResult::kIo);
   }
   return false;
 }
@@ -354,6 +354,7 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
 }
 
 bool EngineImpl::PutDurable(Block& block) {
+  if (block.flushed) return Finish(block, BlockResult::kCancelled), false;
   const BlockResult done = block.exists ? BlockResult::kExists : BlockResult::kOk;
   const bool alive = index.Alive(block.entry, block.entry_generation);
   if (alive && index.at(block.entry).on_disk() && index.at(block.entry).durable) {

@@ -42,35 +42,31 @@ Grant EngineImpl::MakeRoom(uint64_t bytes) {
   return MakeRoomByClearing(bytes);
 }
 
-// The class has nothing to give: a run of slabs of other classes is emptied for it.
+// The class has nothing to give: a run of slabs of other classes is emptied for it. A run stays
+// chosen until it is empty, unless a client pinned a page in it; choosing anew each time would
+// evict all over the pool and free nothing.
 Grant EngineImpl::MakeRoomByClearing(uint64_t bytes) {
-  if (!clearing || clearing_bytes != bytes) {
+  if (pool().clearing_bytes() != PagePool::ClassBytes(bytes)) {
     const EntryId oldest = policy->Victim(kAnyClass);
-    clearing = oldest != kNoId && pool().BeginClear(bytes, index.at(oldest).slot);
-    clearing_bytes = bytes;
-    if (!clearing) return evictions > 0 ? Grant::kWait : Grant::kNever;
+    if (oldest == kNoId || !pool().BeginClear(bytes, index.at(oldest).slot)) {
+      return evictions > 0 ? Grant::kWait : Grant::kNever;
+    }
   }
   std::array<SlotId, kClearBatch> batch;
   const size_t count = pool().NextToClear(absl::MakeSpan(batch));
-  Grant best = Grant::kNever;
+  Grant best = count == 0 ? Grant::kWait : Grant::kNever;  // 0: released, but pinned for a moment
   for (size_t i = 0; i < count; ++i) {
     const uint32_t owner = slot_owner[batch[i].value];
-    if (owner == 0) continue;  // of an operation in flight, which will end
-    const Entry& entry = index.at(owner - 1);
-    if (entry.append != kNoId) {
-      best = std::min(best, Grant::kWait);
-      continue;
+    const bool of_an_operation = owner == 0 || index.at(owner - 1).append != kNoId;
+    if (!of_an_operation && index.at(owner - 1).client_pins > 0) {
+      pool().CancelClear();
+      return Grant::kNever;
     }
-    if (pool().pins(entry.slot) > 0) continue;
-    best = std::min(best, EvictOne(owner - 1));
-  }
-  if (count == 0) {
-    // Emptied, and yet the pool has no room: a slot there was released but is still pinned.
-    best = transient_slots > 0 ? Grant::kWait : Grant::kNever;
-  }
-  if (best == Grant::kNever) {
-    pool().CancelClear();
-    clearing = false;
+    if (of_an_operation || pool().pins(batch[i]) > 0) {
+      best = std::min(best, Grant::kWait);
+    } else {
+      best = std::min(best, EvictOne(owner - 1));
+    }
   }
   return best;
 }

@@ -87,6 +87,7 @@ int EngineImpl::RunReady() {
     work += RetryList(*list);
   }
   work += RetryShares();
+  if (slot_wait.empty()) pool().CancelClear();
   KeepEvictionsAhead();
   RetryUnverified();
   RetryUnsent();

@@ -418,6 +418,10 @@ size_t PagePool::NextToClear(absl::Span<SlotId> out) const {
   return found;
 }
 
+uint64_t PagePool::clearing_bytes() const {
+  return impl_->window.active() ? impl_->window.class_units * kUnit : 0;
+}
+
 void PagePool::CancelClear() { impl_->OpenWindow(); }
 
 MutableBytes PagePool::arena() const { return impl_->arena.bytes(); }

@@ -68,6 +68,7 @@ class PagePool {
   // Owned slots that still lie in the closed run: release them.
   size_t NextToClear(absl::Span<SlotId> out) const;
   void CancelClear();
+  uint64_t clearing_bytes() const;  // class size that a run is closed for; 0: none is
 
   MutableBytes arena() const;
   uint64_t capacity_bytes() const;  // of the main area

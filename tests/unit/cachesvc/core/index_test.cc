@@ -78,7 +78,9 @@ TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
     const EntryId found = index.Find(key);
     const auto it = model.find(key);
     ASSERT_EQ(found == kNoId, it == model.end());
-    if (it != model.end()) ASSERT_EQ(found, it->second);
+    if (it != model.end()) {
+      ASSERT_EQ(found, it->second);
+    }
     if (found == kNoId && rng.Chance(1, 2)) {
       const EntryId id = index.Insert(key);
       ASSERT_EQ(id == kNoId, model.size() == 300);

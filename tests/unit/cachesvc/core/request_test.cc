@@ -368,6 +368,16 @@ TEST(EnginePeerTest, ControlVerbsSayWhatIsWrong) {
   EXPECT_EQ(code(engine.BindLayout(kLayout, {})), absl::StatusCode::kInvalidArgument);
 }
 
+// A remote worker's addresses must never be handed to a transport that would read them here.
+TEST(EnginePeerTest, APeerOfAnotherTransportCannotJoinASession) {
+  Rig rig;
+  const auto other = LoopbackTransport::Create(4);
+  const uint32_t transport = rig.engine->AddTransport(other.get());
+  const PeerId peer = other->AddPeer([](void*, Bytes) {}, nullptr);
+  EXPECT_EQ(rig.engine->AttachPeer({1}, transport, peer).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST(EnginePeerTest, ALayoutWhosePagesDoNotFitThePoolIsRefused) {
   Rig rig({.main_bytes = 1 << 20, .staging_bytes = 64 << 10});
   Identity identity = SmallIdentity();
@@ -395,6 +405,19 @@ TEST(EngineDrainTest, ADrainedEngineRefusesAndSaysWhenItIsDone) {
   rig.queue.steps = 64;
   rig.Settle();
   EXPECT_EQ(rig.worker().Answer(running).result, BlockResult::kOk);
+  EXPECT_TRUE(drained);
+}
+
+TEST(EngineDrainTest, WhoWaitsForAPutIsToldAtOnce) {
+  Rig rig;
+  RequestSpec get = GetOf(1);
+  get.flags = kWireFlagWait;
+  const uint64_t id = rig.worker().Send(get);
+  rig.Settle();
+  bool drained = false;
+  rig.engine->Drain(rig.clock.now_us() + 1'000'000'000, [&drained] { drained = true; });
+  rig.Settle();
+  EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kUnavailable);
   EXPECT_TRUE(drained);
 }
 

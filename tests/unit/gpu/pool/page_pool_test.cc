@@ -121,7 +121,9 @@ TEST(PagePoolTest, ClearingMakesRoomForAnotherClassAndKeepsOthersOut) {
     EXPECT_FALSE(pool->Allocate(4096).valid()) << "another class took what is being cleared";
   }
   EXPECT_EQ(pool->NextToClear(absl::MakeSpan(list)), 0u);
+  EXPECT_EQ(pool->clearing_bytes(), 32 * kKiB);
   EXPECT_TRUE(pool->Allocate(32 * kKiB).valid());
+  EXPECT_EQ(pool->clearing_bytes(), 0u);
   EXPECT_TRUE(pool->Allocate(32 * kKiB).valid());
 }
 
