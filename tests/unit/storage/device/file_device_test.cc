@@ -7,10 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
+#include <linux/loop.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -349,6 +351,53 @@ TEST_P(FileDeviceTest, AFullFileSystemIsRefusedAtTheStartOrByTheWrite) {
   });
   if (code == kChildSkips) GTEST_SKIP() << "no private mounts here (needs root)";
   EXPECT_EQ(code, 0);
+}
+
+// A loop device over `file`, detached at the end; empty where this process may not have one.
+class LoopDevice {
+ public:
+  explicit LoopDevice(const std::string& file) {
+    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
+    if (control >= 0) ::close(control);
+    if (number < 0) return;
+    const std::string path = "/dev/loop" + std::to_string(number);
+    const int backing = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+    fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd_ >= 0 && backing >= 0 && ::ioctl(fd_, LOOP_SET_FD, backing) == 0) path_ = path;
+    if (backing >= 0) ::close(backing);
+  }
+  ~LoopDevice() {
+    if (!path_.empty()) ::ioctl(fd_, LOOP_CLR_FD, 0);
+    if (fd_ >= 0) ::close(fd_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  int fd_ = -1;
+  std::string path_;
+};
+
+TEST_P(FileDeviceTest, ARawBlockDeviceServesWithinItsSize) {
+  WriteText("backing", std::string(kBytes, '\0'));
+  const LoopDevice loop(folder_ + "/backing");
+  if (loop.path().empty()) GTEST_SKIP() << "no loop device here (needs root)";
+  FileDeviceOptions options = Options();
+  options.path = loop.path();
+  options.bytes = 2 * kBytes;
+  EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options.bytes = kBytes / 2;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_THAT(device->description, HasSubstr("of a block device"));
+  EXPECT_EQ(device->device->size_bytes(), kBytes / 2);
+  std::memset(buffer_.data(), 3, buffer_.size());
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kWriteDurable, 1 << 20, buffer_.data(), 1 << 20, 1}),
+            0);
+  std::memset(buffer_.data(), 0, buffer_.size());
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kRead, 1 << 20, buffer_.data(), 1 << 20, 2}), 0);
+  EXPECT_EQ(buffer_.data()[12345], 3);
+  EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rings, FileDeviceTest, ::testing::Bool(),
