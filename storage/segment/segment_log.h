@@ -125,8 +125,8 @@ class SegmentLog {
   // kMiss. kBusy: too many flushes in flight.
   BlockResult Flush(uint64_t token);
 
-  // Progress. A turn is Poll, then calls (again those that were kBusy), then Submit, then maybe sleep:
-  // Poll drives the device and reports events, Submit hands over what calls and Poll queued.
+  // Progress. A turn is Poll, then calls (again those that were kBusy), then Submit, then maybe
+  // sleep: Poll drives the device and reports events, Submit hands over what calls and Poll queued.
   size_t Poll(absl::Span<LogEvent> events);
   void Submit();
   bool idle() const;    // nothing in flight, no event left to take
