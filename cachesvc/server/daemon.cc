@@ -48,6 +48,7 @@ struct Daemon::Impl {
   const Clock& clock;
 
   // Declared in the order in which they are made; destroyed in reverse.
+  bool stopped = false;
   DataDir data_dir;
   Directory nvme_dir;
   std::unique_ptr<HttpServer> http;
@@ -91,6 +92,10 @@ absl::StatusOr<std::string> Daemon::Impl::NvmeFile() {
 }
 
 absl::Status Daemon::Impl::StartShard() {
+  // Touching and registering a large pool takes a while: say so before, not after.
+  log.Info("preparing the pool and reading the log",
+           {{"dram_bytes", absl::StrCat(config.pool.dram_bytes)},
+            {"nvme_bytes", absl::StrCat(config.nvme.bytes)}});
   absl::StatusOr<ClusterSecret> secret = LoadOrMakeSecret(data_dir.directory());
   if (!secret.ok()) return Named("data_dir", secret.status());
   CRUMB_ASSIGN(staging, StagingPool::Create(config.limits.staging_bytes));
@@ -129,9 +134,11 @@ void Daemon::Impl::LogStart() {
   const SegmentLogStats& r = report.recovery;
   log.Info("recovery", {{"pages", absl::StrCat(r.recovered)},
                         {"ms", absl::StrCat(r.recovery_us / 1000)},
-                        {"clean", r.clean_start ? "yes" : "no"},
-                        {"dropped", absl::StrCat(r.dropped_torn + r.dropped_checksum +
-                                                 r.dropped_stale + r.dropped_format)}});
+                        {"clean", r.clean_start ? "yes" : "no"}});
+  if (const uint64_t bad = r.dropped_checksum + r.dropped_format; bad != 0) {
+    log.Warning("recovery: records that do not verify were dropped; they are misses now",
+                {{"records", absl::StrCat(bad)}});
+  }
   if (catalog->dropped() != 0) {
     log.Warning("catalog: corrupt records dropped",
                 {{"records", absl::StrCat(catalog->dropped())}});
@@ -252,6 +259,7 @@ std::string Daemon::ReadyLine() const {
 
 void Daemon::Stop() {
   Impl& d = *impl_;
+  if (std::exchange(d.stopped, true)) return;  // the destructor calls it again
   d.state.store(DaemonState::kDraining);
   const uint64_t grace_us = d.config.shutdown_grace_us;
   if (d.grpc != nullptr) {

@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(RpcContext* contex
 GrpcServer::~GrpcServer() { Stop(0); }
 
 void GrpcServer::SetHealth(Health health) {
+  if (server_ == nullptr) return;  // stopped
   grpc::HealthCheckServiceInterface* service = server_->GetHealthCheckService();
   if (service == nullptr) return;
   const bool serving = health == Health::kServing;

@@ -78,7 +78,12 @@ absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
       &out.description, ", ",
       out.direct ? "O_DIRECT" : absl::StrCat("page cache (", file.direct_note, ")"), ", ",
       out.preallocated ? "preallocated" : absl::StrCat("sparse (", file.allocation_note, ")"));
-  const RingDeviceOptions ring_options = {options.bytes, kAlignment, options.depth};
+  const RingDeviceOptions ring_options = {
+      .bytes = options.bytes,
+      .alignment = kAlignment,
+      .depth = options.depth,
+      .named_fd = file.fd.get(),
+  };
   out.device = std::make_unique<OwningDevice>(std::move(file.fd), ring_options, *std::move(ring));
   return out;
 }

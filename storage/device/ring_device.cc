@@ -1,6 +1,8 @@
 // Slots and retries between BlockDevice and Ring. The owner's thread.
 #include "storage/device/ring_device.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cerrno>
 
@@ -158,7 +160,17 @@ void RingDevice::OnResult(const RingResult& result) {
     waiting_.Push(static_cast<uint32_t>(index));
     return;
   }
-  Finish(static_cast<uint32_t>(index), verdict.error);
+  const int error = verdict.error != 0 ? verdict.error : DurabilityError(slot.request.op);
+  Finish(static_cast<uint32_t>(index), error);
+}
+
+// WHY at the completion: a name that is gone by then would make the answer a lie; fstat of an open
+// file does not touch the device.
+int RingDevice::DurabilityError(IoOp op) const {
+  if (options_.named_fd < 0 || (op != IoOp::kWriteDurable && op != IoOp::kSync)) return 0;
+  struct stat facts {};
+  if (::fstat(options_.named_fd, &facts) != 0) return errno;
+  return facts.st_nlink == 0 ? ENOENT : 0;
 }
 
 size_t RingDevice::ReapOnce() {

@@ -25,6 +25,9 @@ struct RingDeviceOptions {
   uint64_t bytes = 0;
   uint32_t alignment = 4096;
   uint32_t depth = 256;
+  // The file behind the ring, or -1. Once its last name is gone nothing written to it outlives the
+  // process: durable writes and syncs then fail with ENOENT, all else goes on.
+  int named_fd = -1;
 };
 
 class RingDevice final : public BlockDevice {
@@ -54,6 +57,7 @@ class RingDevice final : public BlockDevice {
   };
 
   int BufferOf(const IoRequest& request) const;
+  int DurabilityError(IoOp op) const;
   bool PrepareSlot(uint32_t index);
   void PrepareWaiting();
   void HandOver();

@@ -234,6 +234,17 @@ TEST_P(FileDeviceTest, AFileCutUnderUsFailsItsReadsOnly) {
   EXPECT_EQ(Do(disk, {IoOp::kRead, 2 << 20, buffer_.data(), kBlock, 6}), 0);
 }
 
+// What is written to a file without a name is gone with the process: nothing may be called durable.
+TEST_P(FileDeviceTest, AnUnlinkedFilePromisesNothing) {
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ASSERT_TRUE(device.ok());
+  BlockDevice* disk = device->device.get();
+  EXPECT_EQ(Do(disk, {IoOp::kWriteDurable, 0, buffer_.data(), kBlock, 1}), 0);
+  ASSERT_TRUE(std::filesystem::remove(folder_ + "/log"));
+  EXPECT_EQ(Do(disk, {IoOp::kWriteDurable, 0, buffer_.data(), kBlock, 2}), ENOENT);
+  EXPECT_EQ(Do(disk, {IoOp::kSync, 0, nullptr, 0, 3}), ENOENT);
+}
+
 TEST_P(FileDeviceTest, AnUnlinkedFileGoesOnServing) {
   const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
   ASSERT_TRUE(device.ok());
