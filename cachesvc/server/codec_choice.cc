@@ -24,10 +24,17 @@ bool IsCrumb(CodecKind kind) {
 }
 
 CodecKind WantedByDefault(const CodecConfig& config) {
-  if (config.default_precision == "raw") return CodecKind::kRaw;
-  if (config.default_precision == "int4") return CodecKind::kCrumbInt4;
-  if (config.default_precision == "k3v2") return CodecKind::kCrumbK3V2;
-  return CodecKind::kCrumbInt2;
+  switch (ParsePrecision(config.default_precision)) {
+    case Precision::kRaw:
+      return CodecKind::kRaw;
+    case Precision::kInt4:
+      return CodecKind::kCrumbInt4;
+    case Precision::kK3V2:
+      return CodecKind::kCrumbK3V2;
+    case Precision::kInt2:
+      return CodecKind::kCrumbInt2;
+  }
+  return CodecKind::kRaw;
 }
 
 // Why no lossy codec serves this layout; empty if one may.
@@ -182,6 +189,12 @@ std::string ShapeKey(const PartShape& shape) {
 }
 
 }  // namespace
+
+Precision ParsePrecision(const std::string& text) {
+  if (text == "raw") return Precision::kRaw;
+  if (text == "int4") return Precision::kInt4;
+  return text == "k3v2" ? Precision::kK3V2 : Precision::kInt2;
+}
 
 absl::StatusOr<std::vector<std::shared_ptr<const PageCodec>>> CodecCache::Build(
     const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,

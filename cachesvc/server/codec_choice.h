@@ -48,6 +48,9 @@ struct CodecChoice {
   std::vector<std::vector<std::shared_ptr<const PageCodec>>> codecs;
 };
 
+// "raw", "int4", "k3v2", "int2", as the configuration has them.
+Precision ParsePrecision(const std::string& text);
+
 // INVALID_ARGUMENT: unknown codec, effort or metadata. FAILED_PRECONDITION: asked for by name, but
 // the operator has not accepted 2-bit pages, or the layout or the set cannot serve it: the message
 // has the remedy.

@@ -38,9 +38,11 @@ struct NvmeConfig {
 };
 
 struct CodecConfig {
-  std::string default_precision;  // raw, int4, k3v2, int2
-  std::string int2;               // require_evaluation, accept
-  std::string effort;             // draft, normal, best
+  std::string default_precision;           // raw, int4, k3v2, int2
+  std::string int2;                        // require_evaluation, accept
+  std::string unknown_position_precision;  // as default_precision
+  uint64_t max_lossy_depth = 0;
+  std::string effort;  // draft, normal, best
   uint64_t threads = 0;
 };
 

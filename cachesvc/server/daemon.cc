@@ -1,9 +1,12 @@
 // Wiring: who is made in what order, and who is told what on the way down.
 #include "cachesvc/server/daemon.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +27,7 @@ namespace {
 constexpr size_t kControlJobsMax = 1024;
 constexpr uint64_t kBindTimeoutUs = 30'000'000;
 constexpr uint64_t kSnapshotTimeoutUs = 1'000'000;
+constexpr uint64_t kHangUpUs = 100'000;  // for clients to take their last answers
 
 absl::Status Named(const char* key, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(key, ": ", std::string(status.message())));
@@ -48,7 +52,6 @@ struct Daemon::Impl {
   const Clock& clock;
 
   // Declared in the order in which they are made; destroyed in reverse.
-  bool stopped = false;
   DataDir data_dir;
   Directory nvme_dir;
   std::unique_ptr<HttpServer> http;
@@ -67,6 +70,8 @@ struct Daemon::Impl {
   std::atomic<DaemonState> state{DaemonState::kStarting};
   std::atomic<bool> serving{false};  // shard and rpc are there to be asked
 
+  bool stopped = false;  // by Stop
+
   std::mutex snapshot_mutex;
   Snapshot last;  // engine's part of the last one that worked
 
@@ -76,6 +81,7 @@ struct Daemon::Impl {
   absl::Status Bind(uint32_t handle, LayoutBinding binding);
   void AskShard(Snapshot* snapshot);
   void FillTables(Snapshot* snapshot);
+  void AwaitCalls(uint64_t until_us) const;
   void LogStart();
 };
 
@@ -123,6 +129,13 @@ void Daemon::Impl::StartControl() {
   control = std::make_unique<ControlThread>(kControlJobsMax, [this] {
     if (serving.load()) CloseIdleSessions(rpc.get());
   });
+}
+
+// WHY not gRPC's own wait: that one also waits for idle connections, which nobody may be reading.
+void Daemon::Impl::AwaitCalls(uint64_t until_us) const {
+  while (rpc->in_flight.load() != 0 && clock.now_us() < until_us) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 void Daemon::Impl::LogStart() {
@@ -272,7 +285,8 @@ void Daemon::Stop() {
     const bool posted = d.shard->Post([drained, deadline_us](const ShardView& view) {
       view.engine.Drain(deadline_us, [drained] { drained->set_value(); });
     });
-    d.grpc->Stop(grace_us / 2);
+    d.AwaitCalls(d.clock.now_us() + grace_us / 2);
+    d.grpc->Stop(std::min(grace_us / 10, kHangUpUs));
     const uint64_t now_us = d.clock.now_us();
     if (posted && now_us < deadline_us + grace_us / 10) {
       done.wait_for(std::chrono::microseconds(deadline_us + grace_us / 10 - now_us));

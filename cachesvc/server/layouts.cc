@@ -141,6 +141,7 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Register(const Req
   binding.layout = std::make_shared<const Layout>(std::move(layout));
   binding.tenant = request.tenant;
   binding.keep_non_finite_raw = request.wish.keep_non_finite_raw;
+  binding.unknown_position_precision = ParsePrecision(config_.codec.unknown_position_precision);
   std::string note;
   CatalogLayout record{.tenant = request.tenant,
                        .canonical = binding.layout->canonical(),

@@ -44,9 +44,6 @@ class Import final : public grpc::ServerReadReactor<v1::ImportRotationChunk>, pu
       StartRead(&chunk_);
     }
   }
-  ~Import() override {
-    if (counted_) import_.under_way->fetch_sub(1);
-  }
 
   void OnReadDone(bool ok) override {
     if (finished()) return;
@@ -67,7 +64,9 @@ class Import final : public grpc::ServerReadReactor<v1::ImportRotationChunk>, pu
  private:
   void OnTimer() override { End(absl::DeadlineExceededError("the files did not arrive in time")); }
   void End(const absl::Status& status) {
-    if (TakeFinish()) Finish(ToGrpc(status));
+    if (!TakeFinish()) return;
+    if (counted_) import_.under_way->fetch_sub(1);
+    Finish(ToGrpc(status));
   }
 
   absl::Status TakeHeader() {
@@ -147,6 +146,7 @@ class Import final : public grpc::ServerReadReactor<v1::ImportRotationChunk>, pu
     absl::Status status = set.status();
     if (status.ok()) status = context_->catalog.PutRotation(*set);
     if (!TakeFinish()) return;
+    import_.under_way->fetch_sub(1);
     if (status.ok()) {
       *import_.reply = ToProto(**set);
       context_->log.Info("rotation set imported", {{"hash", Hex((*set)->hash())},

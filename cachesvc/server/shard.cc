@@ -99,6 +99,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   engine_options.clock = options.clock;
   engine_options.pool = pool.get();
   engine_options.queue = queue.get();
+  engine_options.max_lossy_depth = static_cast<uint8_t>(config.codec.max_lossy_depth);
   CRUMB_ASSIGN(engine, Engine::Create(engine_options));
   CRUMB_TRY(OpenLog(report));
   const uint32_t loopback_index = engine->AddTransport(loopback.get());

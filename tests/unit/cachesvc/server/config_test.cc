@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <set>
 
@@ -331,6 +333,32 @@ TEST(Config, HugeOrHostileFilesEndInAnErrorAtOnce) {
   for (int i = 0; i < 5000; ++i) many += "k" + std::to_string(i) + ": 1\n";
   EXPECT_FALSE(LoadConfig(File(many), FakeMachine()).ok());
   EXPECT_FALSE(LoadConfig(File("node: a\n" + std::string(1, '\0')), FakeMachine()).ok());
+}
+
+std::string Document(const std::string& name) {
+  const char* data = std::getenv("CRUMB_TEST_DATA");
+  std::ifstream file(std::string(data == nullptr ? "tests/data" : data) + "/../../docs/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Documents, EveryKeyIsDescribedWithItsDefault) {
+  const std::string text = Document("configuration.md");
+  for (const KeySpec& key : ConfigKeys()) {
+    const std::string row = std::string("| `") + key.name + "` | ";
+    const size_t at = text.find(row);
+    ASSERT_NE(at, std::string::npos) << key.name;
+    const std::string rest = text.substr(at + row.size(), text.find('\n', at) - at - row.size());
+    if (*key.fallback != '\0') {
+      EXPECT_THAT(rest, StartsWith(std::string("`") + key.fallback + "` | ")) << key.name;
+    }
+  }
+}
+
+TEST(Documents, TheExampleIsAValidConfiguration) {
+  const std::string text = Document("examples/crumbd.yaml");
+  ASSERT_FALSE(text.empty());
+  const auto config = LoadConfig(File(text), FakeMachine());
+  EXPECT_TRUE(config.ok()) << config.status();
 }
 
 TEST(HostPort, ParsesAndFormats) {

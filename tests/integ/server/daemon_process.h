@@ -1,7 +1,7 @@
 // crumbd as a child process of a test: real binary, port 0, a directory of its own. One thread.
 // Nothing here sleeps: it waits on pipes and process descriptors, with limits.
-#ifndef CRUMB_TESTS_INTEG_DAEMON_PROCESS_H_
-#define CRUMB_TESTS_INTEG_DAEMON_PROCESS_H_
+#ifndef CRUMB_TESTS_INTEG_SERVER_DAEMON_PROCESS_H_
+#define CRUMB_TESTS_INTEG_SERVER_DAEMON_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -96,4 +96,4 @@ bool Eventually(Done done, int limit_ms) {
 
 }  // namespace crumb::testing
 
-#endif  // CRUMB_TESTS_INTEG_DAEMON_PROCESS_H_
+#endif  // CRUMB_TESTS_INTEG_SERVER_DAEMON_PROCESS_H_

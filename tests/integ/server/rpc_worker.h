@@ -1,7 +1,7 @@
 // A client of the daemon on the bare stubs, as any program in any language would be one. One
 // thread.
-#ifndef CRUMB_TESTS_INTEG_RPC_WORKER_H_
-#define CRUMB_TESTS_INTEG_RPC_WORKER_H_
+#ifndef CRUMB_TESTS_INTEG_SERVER_RPC_WORKER_H_
+#define CRUMB_TESTS_INTEG_SERVER_RPC_WORKER_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -26,6 +26,7 @@ struct PutOptions {
   bool durable = false;
   uint32_t token_count = 0;
   uint32_t part = 0;
+  int64_t token_start = -1;     // unknown
   size_t chunk_bytes = 30'000;  // on purpose no divisor of anything
   uint32_t deadline_ms = 10'000;
 };
@@ -80,4 +81,4 @@ std::unique_ptr<grpc::ClientContext> Context(int limit_ms = 20'000);
 
 }  // namespace crumb::testing
 
-#endif  // CRUMB_TESTS_INTEG_RPC_WORKER_H_
+#endif  // CRUMB_TESTS_INTEG_SERVER_RPC_WORKER_H_

@@ -1,5 +1,5 @@
 // Processes, pipes and a few bytes of HTTP. One thread.
-#include "tests/integ/daemon_process.h"
+#include "tests/integ/server/daemon_process.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

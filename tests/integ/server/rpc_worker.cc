@@ -1,5 +1,5 @@
 // The bare client. One thread.
-#include "tests/integ/rpc_worker.h"
+#include "tests/integ/server/rpc_worker.h"
 
 #include <algorithm>
 #include <chrono>
@@ -131,6 +131,9 @@ grpc::Status RpcWorker::Put(const std::string& key, const std::string& page, v1:
   chunk.mutable_header()->set_durable(options.durable);
   chunk.mutable_header()->set_token_count(options.token_count);
   chunk.mutable_header()->set_deadline_ms(options.deadline_ms);
+  if (options.token_start >= 0) {
+    chunk.mutable_header()->set_token_start(static_cast<uint32_t>(options.token_start));
+  }
   for (size_t at = 0; at < page.size(); at += options.chunk_bytes) {
     chunk.set_data(page.substr(at, options.chunk_bytes));
     if (!writer->Write(chunk)) return writer->Finish();
