@@ -9,7 +9,7 @@
 namespace crumb {
 namespace {
 
-constexpr size_t kHelloHeaderBytes = 32;
+constexpr size_t kHelloHeaderBytes = 48;
 constexpr size_t kRkeyHeaderBytes = 24;
 constexpr size_t kChecksumBytes = 8;
 constexpr uint16_t kFlagOneSided = 1;
@@ -46,7 +46,9 @@ std::string EncodeHello(const HelloFrame& hello) {
   writer.Write<uint32_t>(static_cast<uint32_t>(hello.address.size()));
   writer.Write<uint32_t>(hello.queue_slots);
   writer.Write<uint32_t>(hello.queue_bytes);
-  writer.Write<uint32_t>(0);
+  writer.Write<uint32_t>(hello.process.pid);
+  writer.Write<uint64_t>(hello.process.host);
+  writer.Write<uint64_t>(hello.process.start);
   writer.WriteBytes(hello.address);
   return Seal(std::move(writer));
 }
@@ -65,10 +67,12 @@ absl::StatusOr<HelloFrame> ParseHello(Bytes blob) {
   const auto bytes = reader.Read<uint32_t>();
   hello.queue_slots = reader.Read<uint32_t>();
   hello.queue_bytes = reader.Read<uint32_t>();
-  const auto reserved = reader.Read<uint32_t>();
+  hello.process.pid = reader.Read<uint32_t>();
+  hello.process.host = reader.Read<uint64_t>();
+  hello.process.start = reader.Read<uint64_t>();
   hello.address = reader.ReadBytes(bytes);
   if (!reader.ok() || reader.remaining() != kChecksumBytes || hello.address.empty() ||
-      flags > kFlagOneSided || reserved != 0 || hello.cookie == 0) {
+      flags > kFlagOneSided || hello.cookie == 0) {
     return Bad("hello", "its fields contradict its length");
   }
   return hello;

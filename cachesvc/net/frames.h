@@ -11,6 +11,7 @@
 
 #include "cachesvc/base/status.h"
 #include "cachesvc/base/types.h"
+#include "cachesvc/net/process_watch.h"
 
 namespace crumb {
 
@@ -21,12 +22,13 @@ inline constexpr uint32_t kHelloFrameBytesMax = 16 * 1024;
 inline constexpr uint32_t kRkeyFrameBytesMax = 4096;
 
 // magic u32, version u16, flags u16, cookie u64, length u32, queue_slots u32,
-// queue_bytes u32, 0 u32, address, XXH3-64 of all before.
+// queue_bytes u32, pid u32, host u64, start u64, address, XXH3-64 of all before.
 struct HelloFrame {
   uint64_t cookie = 0;
   uint32_t queue_slots = 0;  // the maker's shared-memory queue: places
   uint32_t queue_bytes = 0;  // and bytes of each
   bool one_sided = false;    // flags, bit 0: its memory may be read and written by RDMA
+  ProcessId process;         // the maker
   Bytes address;             // of the library's worker; a view into the input
 };
 std::string EncodeHello(const HelloFrame& hello);

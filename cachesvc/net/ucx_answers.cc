@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "cachesvc/base/check.h"
+#include "cachesvc/net/ucx_core.h"
 #include "cachesvc/net/ucx_ids.h"
-#include "cachesvc/net/ucx_worker.h"
 
 namespace crumb {
 namespace {
@@ -15,7 +15,7 @@ constexpr uint32_t kAnswersPerPeerMax = 256;
 }  // namespace
 
 // Kept until Poll: what answers it is longer than what came.
-void UcxWorker::ReceiveRead(UcxPeer* peer, Bytes body) {
+void UcxCore::ReceiveRead(UcxPeer* peer, Bytes body) {
   CopyRequest request;
   if (!ParseCopyRequest(body, CopyKind::kRead, &request)) {
     Strike(peer);
@@ -35,7 +35,7 @@ void UcxWorker::ReceiveRead(UcxPeer* peer, Bytes body) {
   QueueAnswer(peer, answer);
 }
 
-void UcxWorker::ReceiveWrite(UcxPeer* peer, Bytes body) {
+void UcxCore::ReceiveWrite(UcxPeer* peer, Bytes body) {
   CopyRequest request;
   if (!ParseCopyRequest(body, CopyKind::kWrite, &request)) {
     Strike(peer);
@@ -54,7 +54,7 @@ void UcxWorker::ReceiveWrite(UcxPeer* peer, Bytes body) {
   QueueAnswer(peer, answer);
 }
 
-bool UcxWorker::AllLent(const CopyRequest& request) {
+bool UcxCore::AllLent(const CopyRequest& request) {
   for (uint32_t i = 0; i < request.header.count; ++i) {
     const CopyRange range = request.range(i);
     if (!context_->IsLent(range.address, range.bytes)) return false;
@@ -62,7 +62,7 @@ bool UcxWorker::AllLent(const CopyRequest& request) {
   return true;
 }
 
-void UcxWorker::QueueAnswer(UcxPeer* peer, const UcxAnswer& answer) {
+void UcxCore::QueueAnswer(UcxPeer* peer, const UcxAnswer& answer) {
   UcxAnswer queued = answer;
   queued.peer = peer->id;
   if (peer->answers < kAnswersPerPeerMax && answers_.Push(queued)) {
@@ -76,7 +76,7 @@ void UcxWorker::QueueAnswer(UcxPeer* peer, const UcxAnswer& answer) {
 }
 
 // One pass: what a peer cannot take now goes to the back.
-void UcxWorker::SendAnswers() {
+void UcxCore::SendAnswers() {
   if (answers_blocked_) return;
   const size_t budget = answers_.size();
   size_t sent = 0;
@@ -95,7 +95,7 @@ void UcxWorker::SendAnswers() {
   answers_blocked_ = sent == 0 && !answers_.empty();
 }
 
-void UcxWorker::SendAnswer(UcxPeer* peer, const UcxAnswer& answer) {
+void UcxCore::SendAnswer(UcxPeer* peer, const UcxAnswer& answer) {
   --peer->answers;
   const uint32_t slot = data_slots_.Take();
   CRUMB_CHECK(slot != kSlotNone);  // enough for what UCX can hold of every peer
@@ -113,7 +113,7 @@ void UcxWorker::SendAnswer(UcxPeer* peer, const UcxAnswer& answer) {
   SendData(peer, kUcxData, slot, bytes);
 }
 
-size_t UcxWorker::WriteData(const UcxPeer& peer, Bytes message, uint8_t* body) {
+size_t UcxCore::WriteData(const UcxPeer& peer, Bytes message, uint8_t* body) {
   CopyRequest request;
   const bool parsed = ParseCopyRequest(message, CopyKind::kRead, &request);
   CRUMB_CHECK(parsed);  // it did when it came

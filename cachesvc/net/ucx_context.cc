@@ -149,7 +149,6 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxOptions&
   KeepUcxQuiet();
   auto context = std::make_unique<UcxContext>();
   CRUMB_TRY(context->InitContext(options));
-  CRUMB_TRY(context->InitWorker());
   context->one_sided_ = options.one_sided;
   if (options.one_sided && !options.arena.empty()) {
     CRUMB_ASSIGN(context->arena_, context->Map(options.arena));
@@ -186,32 +185,7 @@ absl::Status UcxContext::InitContext(const UcxOptions& options) {
   return UcxError(what.c_str(), status);
 }
 
-absl::Status UcxContext::InitWorker() {
-  ucp_worker_params_t params = {};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
-  if (status != UCS_OK) {
-    worker_ = nullptr;
-    return UcxError("UCX cannot make a worker", status);
-  }
-  status = ucp_worker_get_efd(worker_, &event_fd_);
-  if (status != UCS_OK) return UcxError("UCX gives no descriptor to wait on", status);
-  ucp_address_t* address = nullptr;
-  size_t bytes = 0;
-  status = ucp_worker_get_address(worker_, &address, &bytes);
-  if (status != UCS_OK) return UcxError("UCX gives no worker address", status);
-  address_.assign(reinterpret_cast<const char*>(address), bytes);
-  ucp_worker_release_address(worker_, address);
-  if (address_.empty() || address_.size() > kHelloFrameBytesMax / 2) {
-    return absl::UnavailableError(absl::StrCat("a UCX worker address of ", address_.size(),
-                                               " bytes: name fewer devices in ucx.net_devices"));
-  }
-  return absl::OkStatus();
-}
-
 UcxContext::~UcxContext() {
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
   for (const Lent& lent : lent_) {
     if (lent.handle != nullptr) ucp_mem_unmap(context_, lent.handle);
   }

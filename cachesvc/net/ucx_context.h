@@ -1,4 +1,4 @@
-// The UCX library behind RAII: configuration, context, one worker, lent memory.
+// The UCX library behind RAII: configuration, context, lent memory.
 // Must never own a peer or a transfer. One thread, the transport's.
 #ifndef CRUMB_CACHESVC_NET_UCX_CONTEXT_H_
 #define CRUMB_CACHESVC_NET_UCX_CONTEXT_H_
@@ -25,10 +25,7 @@ class UcxContext {
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
-  ucp_worker_h worker() const { return worker_; }
-  int event_fd() const { return event_fd_; }
-  const std::string& address() const { return address_; }  // of the worker
-  ucp_mem_h arena() const { return arena_; }               // null: none given
+  ucp_context_h handle() const { return context_; }
   absl::StatusOr<Region> Lend(MutableBytes memory);
   void Unlend(const Region& region);
   // True if all of [address, + bytes) was lent by one Lend and not taken back.
@@ -42,18 +39,14 @@ class UcxContext {
     ucp_mem_h handle = nullptr;  // one-sided only
   };
   absl::Status InitContext(const UcxOptions& options);
-  absl::Status InitWorker();
   absl::StatusOr<ucp_mem_h> Map(MutableBytes memory);
   absl::StatusOr<std::string> PackKey(ucp_mem_h handle) const;
 
   ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
   ucp_mem_h arena_ = nullptr;
-  int event_fd_ = -1;
-  std::string address_;
+  bool one_sided_ = false;
   std::vector<Lent> lent_;
   size_t lent_last_ = 0;  // where the last range was found: the next is often there too
-  bool one_sided_ = false;
 };
 
 }  // namespace crumb

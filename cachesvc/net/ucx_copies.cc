@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "cachesvc/base/check.h"
+#include "cachesvc/net/ucx_core.h"
 #include "cachesvc/net/ucx_ids.h"
-#include "cachesvc/net/ucx_worker.h"
 
 namespace crumb {
 
 // The next piece of a move, as one read or write.
-uint64_t UcxWorker::IssueCopy(UcxPeer* peer, uint32_t index) {
+uint64_t UcxCore::IssueCopy(UcxPeer* peer, uint32_t index) {
   UcxMove& move = moves_[index];
   const uint32_t slot = data_slots_.Take();
   // As many copies as operations; enough slots for what UCX can hold of every peer.
@@ -27,7 +27,7 @@ uint64_t UcxWorker::IssueCopy(UcxPeer* peer, uint32_t index) {
 }
 
 // Begins the copy: header and ranges, for a write also the bytes themselves.
-size_t UcxWorker::WriteRequest(uint32_t number, uint8_t* body) {
+size_t UcxCore::WriteRequest(uint32_t number, uint8_t* body) {
   UcxCopy& copy = copies_[number];
   UcxMove& move = moves_[copy.move];
   copy.start = {.segment = move.segment, .offset = move.offset, .bytes = 0};
@@ -60,7 +60,7 @@ size_t UcxWorker::WriteRequest(uint32_t number, uint8_t* body) {
 
 // An answer that fits no copy under way of this peer counts as malformed: an open peer answers
 // once, and copies of a closed one are not found by cookie.
-void UcxWorker::ReceiveAnswer(UcxPeer* peer, UcxMoveKind kind, Bytes body) {
+void UcxCore::ReceiveAnswer(UcxPeer* peer, UcxMoveKind kind, Bytes body) {
   CopyAnswer answer;
   if (!ParseCopyAnswer(body, &answer)) {
     Strike(peer);
@@ -91,7 +91,7 @@ void UcxWorker::ReceiveAnswer(UcxPeer* peer, UcxMoveKind kind, Bytes body) {
   EndCopy(number, refused ? BlockResult::kInvalid : BlockResult::kOk);
 }
 
-void UcxWorker::EndCopy(uint32_t number, BlockResult result) {
+void UcxCore::EndCopy(uint32_t number, BlockResult result) {
   UcxCopy& copy = copies_[number];
   const uint32_t move = copy.move;
   copy.move = kNoIndex;
@@ -100,7 +100,7 @@ void UcxWorker::EndCopy(uint32_t number, BlockResult result) {
   OperationDone(move, result);
 }
 
-void UcxWorker::FailCopies(const UcxPeer& peer) {
+void UcxCore::FailCopies(const UcxPeer& peer) {
   const uint32_t slot = SlotOf(peer);
   for (uint32_t i = 0; i < copies_.size() && peer.operations > 0; ++i) {
     if (copies_[i].move == kNoIndex || moves_[copies_[i].move].peer != slot) continue;

@@ -11,6 +11,7 @@ inline constexpr unsigned kUcxRead = 3;     // copy_wire.h from here on
 inline constexpr unsigned kUcxData = 4;
 inline constexpr unsigned kUcxWrite = 5;
 inline constexpr unsigned kUcxDone = 6;
+inline constexpr unsigned kUcxGreeting = 7;  // cookie; the sender's first word
 
 }  // namespace crumb
 

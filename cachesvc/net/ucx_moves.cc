@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cachesvc/base/check.h"
-#include "cachesvc/net/ucx_worker.h"
+#include "cachesvc/net/ucx_core.h"
 
 namespace crumb {
 namespace {
@@ -15,7 +15,7 @@ constexpr uint32_t kIssuePerVisit = 16;  // then the next peer's turn
 
 }  // namespace
 
-void UcxWorker::Append(UcxMoveList* list, uint32_t move) {
+void UcxCore::Append(UcxMoveList* list, uint32_t move) {
   moves_[move].next = kNoIndex;
   if (list->empty()) {
     list->first = move;
@@ -25,7 +25,7 @@ void UcxWorker::Append(UcxMoveList* list, uint32_t move) {
   list->last = move;
 }
 
-uint32_t UcxWorker::TakeFirst(UcxMoveList* list) {
+uint32_t UcxCore::TakeFirst(UcxMoveList* list) {
   const uint32_t move = list->first;
   list->first = moves_[move].next;
   if (list->empty()) list->last = kNoIndex;
@@ -33,7 +33,7 @@ uint32_t UcxWorker::TakeFirst(UcxMoveList* list) {
   return move;
 }
 
-BlockResult UcxWorker::Start(UcxMoveKind kind, const Transfer& transfer) {
+BlockResult UcxCore::Start(UcxMoveKind kind, const Transfer& transfer) {
   UcxPeer* peer = FindOpen(transfer.peer);
   if (peer == nullptr) return BlockResult::kUnavailable;
   const auto set = std::find_if(peer->sets.begin(), peer->sets.end(), [&](const UcxRemoteSet& s) {
@@ -60,7 +60,7 @@ BlockResult UcxWorker::Start(UcxMoveKind kind, const Transfer& transfer) {
 }
 
 // INVARIANT: an open peer with a non-empty queue and room for operations is in ready_.
-void UcxWorker::MarkReady(UcxPeer* peer) {
+void UcxCore::MarkReady(UcxPeer* peer) {
   if (peer->ready || peer->queue.empty() || peer->state != UcxPeerState::kOpen) return;
   if (!HasRoom(*peer)) return;
   peer->ready = true;
@@ -68,15 +68,15 @@ void UcxWorker::MarkReady(UcxPeer* peer) {
   CRUMB_CHECK(queued);  // as many places as peers
 }
 
-bool UcxWorker::HasRoom(const UcxPeer& peer) const {
+bool UcxCore::HasRoom(const UcxPeer& peer) const {
   return peer.operations < options_.operations_per_peer_max && peer.data_sends < kUcxDataSendsMax;
 }
 
-bool UcxWorker::CanIssue() const {
+bool UcxCore::CanIssue() const {
   return !ready_.empty() && stats_.operations_in_flight < options_.operations_max;
 }
 
-void UcxWorker::IssueMoves() {
+void UcxCore::IssueMoves() {
   uint32_t operations = 0;
   uint64_t bytes = 0;
   while (CanIssue() && operations < kIssueOperationsPerPoll && bytes < kIssueBytesPerPoll) {
@@ -87,7 +87,7 @@ void UcxWorker::IssueMoves() {
   }
 }
 
-void UcxWorker::IssueFromPeer(UcxPeer* peer, uint32_t* operations, uint64_t* bytes) {
+void UcxCore::IssueFromPeer(UcxPeer* peer, uint32_t* operations, uint64_t* bytes) {
   for (uint32_t i = 0; i < kIssuePerVisit && *bytes < kIssueBytesPerPoll; ++i) {
     if (peer->state != UcxPeerState::kOpen || peer->queue.empty() || !HasRoom(*peer)) return;
     if (stats_.operations_in_flight >= options_.operations_max) return;
@@ -101,16 +101,17 @@ void UcxWorker::IssueFromPeer(UcxPeer* peer, uint32_t* operations, uint64_t* byt
   }
 }
 
-void UcxWorker::OperationBegun(UcxMove* move, const PieceWalk::Start& next, uint64_t bytes) {
+void UcxCore::OperationBegun(UcxMove* move, const PieceWalk::Start& next, uint64_t bytes) {
   move->segment = next.segment;
   move->offset = next.offset;
   move->bytes += bytes;
   ++move->operations;
   ++peers_[move->peer].operations;
+  peers_[move->peer].idle_polls = 0;
   ++stats_.operations_in_flight;
 }
 
-void UcxWorker::OperationDone(uint32_t index, BlockResult result) {
+void UcxCore::OperationDone(uint32_t index, BlockResult result) {
   UcxMove& move = moves_[index];
   UcxPeer& peer = peers_[move.peer];
   --move.operations;
@@ -121,13 +122,13 @@ void UcxWorker::OperationDone(uint32_t index, BlockResult result) {
   SettleMove(index);
 }
 
-void UcxWorker::MoveIssued(uint32_t index) {
+void UcxCore::MoveIssued(uint32_t index) {
   moves_[index].issued = true;
   SettleMove(index);
 }
 
 // A move whose last operation ended: done, or waiting for a flush.
-void UcxWorker::SettleMove(uint32_t index) {
+void UcxCore::SettleMove(uint32_t index) {
   UcxMove& move = moves_[index];
   if (!move.issued || move.operations > 0) return;
   UcxPeer& peer = peers_[move.peer];
@@ -142,7 +143,7 @@ void UcxWorker::SettleMove(uint32_t index) {
   Complete(index);
 }
 
-void UcxWorker::Complete(uint32_t index) {
+void UcxCore::Complete(uint32_t index) {
   UcxMove& move = moves_[index];
   --peers_[move.peer].moves;
   --stats_.transfers_pending;
@@ -155,11 +156,12 @@ void UcxWorker::Complete(uint32_t index) {
   event.event.token = move.transfer.token;
   event.event.result = move.result;
   PushEvent(event);
+  move.owner = nullptr;  // free
   free_moves_.push_back(index);
 }
 
 // Of a peer that is not open any more. What UCX holds of one-sided moves fails by its own callback.
-void UcxWorker::FailMoves(UcxPeer* peer) {
+void UcxCore::FailMoves(UcxPeer* peer) {
   while (!peer->queue.empty()) {
     const uint32_t move = TakeFirst(&peer->queue);
     moves_[move].result = BlockResult::kUnavailable;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cachesvc/base/check.h"
-#include "cachesvc/net/ucx_worker.h"
+#include "cachesvc/net/ucx_core.h"
 
 namespace crumb {
 namespace {
@@ -14,7 +14,7 @@ constexpr uint64_t kOperationBytesMax = 512 * 1024;
 }  // namespace
 
 // The next piece of a move; it counts as ended at once if UCX ended it or refused it.
-uint64_t UcxWorker::IssueOneSided(UcxPeer* peer, uint32_t index) {
+uint64_t UcxCore::IssueOneSided(UcxPeer* peer, uint32_t index) {
   UcxMove& move = moves_[index];
   const uint64_t left = move.transfer.segments[move.segment].bytes - move.offset;
   PieceWalk walk(move.transfer.segments, {.segment = move.segment,
@@ -32,8 +32,8 @@ uint64_t UcxWorker::IssueOneSided(UcxPeer* peer, uint32_t index) {
   const ucp_rkey_h rkey = peer->sets[move.set].rkeys[piece.region];
   const ucs_status_ptr_t request =
       move.kind == UcxMoveKind::kPull
-          ? ucp_get_nbx(peer->endpoint, local, piece.bytes, piece.address, rkey, &param)
-          : ucp_put_nbx(peer->endpoint, local, piece.bytes, piece.address, rkey, &param);
+          ? ucp_get_nbx(peer->link->endpoint(), local, piece.bytes, piece.address, rkey, &param)
+          : ucp_put_nbx(peer->link->endpoint(), local, piece.bytes, piece.address, rkey, &param);
   if (!UCS_PTR_IS_PTR(request)) {
     const bool ok = UCS_PTR_STATUS(request) == UCS_OK;
     OperationDone(index, ok ? BlockResult::kOk : BlockResult::kUnavailable);
@@ -41,16 +41,16 @@ uint64_t UcxWorker::IssueOneSided(UcxPeer* peer, uint32_t index) {
   return piece.bytes;
 }
 
-void UcxWorker::OnOperation(void* request, ucs_status_t status, void* user_data) {
+void UcxCore::OnOperation(void* request, ucs_status_t status, void* user_data) {
   UcxMove* move = static_cast<UcxMove*>(user_data);
-  UcxWorker* self = move->owner;
+  UcxCore* self = move->owner;
   self->OperationDone(static_cast<uint32_t>(move - self->moves_.data()),
                       status == UCS_OK ? BlockResult::kOk : BlockResult::kUnavailable);
   ucp_request_free(request);
 }
 
 // INVARIANT: an open peer with pushes that wait and no flush in flight is in flush_wanted_.
-void UcxWorker::WantFlush(UcxPeer* peer) {
+void UcxCore::WantFlush(UcxPeer* peer) {
   if (peer->flush_wanted || peer->flushing || peer->unflushed.empty()) return;
   if (peer->state != UcxPeerState::kOpen) return;
   peer->flush_wanted = true;
@@ -58,7 +58,7 @@ void UcxWorker::WantFlush(UcxPeer* peer) {
   CRUMB_CHECK(queued);  // as many places as peers
 }
 
-void UcxWorker::FlushPeers() {
+void UcxCore::FlushPeers() {
   const size_t budget = flush_wanted_.size();
   for (size_t i = 0; i < budget; ++i) {
     UcxPeer& peer = peers_[flush_wanted_.Pop()];
@@ -71,18 +71,18 @@ void UcxWorker::FlushPeers() {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = &OnFlushed;
     param.user_data = &peer;
-    const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer.endpoint, &param);
+    const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer.link->endpoint(), &param);
     if (!UCS_PTR_IS_PTR(request)) FlushDone(&peer, UCS_PTR_STATUS(request));
   }
 }
 
-void UcxWorker::OnFlushed(void* request, ucs_status_t status, void* user_data) {
+void UcxCore::OnFlushed(void* request, ucs_status_t status, void* user_data) {
   UcxPeer* peer = static_cast<UcxPeer*>(user_data);
   peer->owner->FlushDone(peer, status);
   ucp_request_free(request);
 }
 
-void UcxWorker::FlushDone(UcxPeer* peer, ucs_status_t status) {
+void UcxCore::FlushDone(UcxPeer* peer, ucs_status_t status) {
   peer->flushing = false;
   while (!peer->in_flush.empty()) {
     const uint32_t move = TakeFirst(&peer->in_flush);
@@ -90,6 +90,19 @@ void UcxWorker::FlushDone(UcxPeer* peer, ucs_status_t status) {
     Complete(move);
   }
   WantFlush(peer);
+}
+
+// REQUIRES: the link is gone, and with it every operation, called back or not.
+void UcxCore::FailOneSided(UcxPeer* peer) {
+  const uint32_t slot = SlotOf(*peer);
+  peer->in_flush = UcxMoveList{};
+  for (uint32_t i = 0; i < moves_.size() && peer->moves > 0; ++i) {
+    UcxMove& move = moves_[i];
+    if (move.owner == nullptr || move.peer != slot) continue;
+    stats_.operations_in_flight -= move.operations;
+    move.result = BlockResult::kUnavailable;
+    Complete(i);
+  }
 }
 
 }  // namespace crumb

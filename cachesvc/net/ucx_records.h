@@ -6,15 +6,17 @@
 
 #include <ucp/api/ucp.h>
 
+#include <memory>
 #include <vector>
 
 #include "cachesvc/net/copy_wire.h"
 #include "cachesvc/net/peer_regions.h"
 #include "cachesvc/net/slot_pool.h"
+#include "cachesvc/net/ucx_link.h"
 
 namespace crumb {
 
-class UcxWorker;
+class UcxCore;
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 // Sends of the data path that UCX may keep for one peer: more would pile up behind a peer that does
@@ -23,8 +25,9 @@ inline constexpr uint32_t kUcxDataSendsMax = 2;
 enum class UcxMoveKind : uint8_t { kPull, kPush };
 enum class UcxReport : uint8_t { kNo, kYes };
 
-// kDraining: failed or closed; its moves end at once, the slot waits for UCX to give its own back.
-enum class UcxPeerState : uint8_t { kFree, kOpen, kDraining };
+// kHello: has a hello out, not connected. kLeaving: failed or closed, its moves have ended, a
+// goodbye may be under way. kDown: nothing is left but its kPeerDown, in the event ring.
+enum class UcxPeerState : uint8_t { kFree, kHello, kOpen, kLeaving, kDown };
 
 struct UcxRemoteSet {
   uint32_t number = 0;
@@ -39,39 +42,37 @@ struct UcxMoveList {  // first-in first-out, through UcxMove::next
 };
 
 struct UcxPeer {
-  UcxWorker* owner = nullptr;
+  UcxCore* owner = nullptr;
   UcxPeerState state = UcxPeerState::kFree;
   bool one_sided = false;     // ucp_get / ucp_put, else copy messages
   bool report = false;        // kPeerDown is owed
-  bool down_queued = false;   // and in the event ring
-  bool failed = false;        // UCX gave the endpoint up
-  bool left = false;          // it said goodbye
-  bool closed = false;        // the endpoint was given to UCX to close
-  bool released = false;      // and UCX holds nothing of it any more
+  bool silent = false;        // failed, gone or left: no goodbye
+  bool heard = false;         // it said anything
   bool flushing = false;      // one-sided
   bool ready = false;         // in ready_
   bool flush_wanted = false;  // in flush_wanted_
   PeerId id;
+  uint64_t connected_us = 0;
   uint64_t my_cookie = 0;
   uint64_t remote_cookie = 0;
-  ucp_ep_h endpoint = nullptr;
   uint32_t messages = 0;    // received and not yet polled
-  uint32_t sends = 0;       // of every kind, with UCX
-  uint32_t data_sends = 0;  // of these: of the data path
-  uint32_t text_sends = 0;  // of these: messages
+  uint32_t text_sends = 0;  // messages with UCX
+  uint32_t data_sends = 0;  // sends of the data path with UCX
   uint32_t operations = 0;  // copies not answered, or one-sided operations with UCX
   uint32_t answers = 0;     // owed to it
   uint32_t moves = 0;       // begun and not complete
   uint32_t strikes = 0;
-  uint32_t drain_polls = 0;
-  UcxMoveList queue;      // segments left to issue
-  UcxMoveList unflushed;  // one-sided pushes that wait for the next flush
-  UcxMoveList in_flush;   // and those that the flush in flight covers
+  uint32_t idle_polls = 0;   // since it did anything
+  uint32_t leave_polls = 0;  // in kLeaving
+  UcxMoveList queue;         // segments left to issue
+  UcxMoveList unflushed;     // one-sided pushes that wait for the next flush
+  UcxMoveList in_flush;      // and those that the flush in flight covers
   std::vector<UcxRemoteSet> sets;
+  std::unique_ptr<UcxLink> link;
 };
 
 struct UcxMove {
-  UcxWorker* owner = nullptr;
+  UcxCore* owner = nullptr;  // null: free
   UcxMoveKind kind = UcxMoveKind::kPull;
   BlockResult result = BlockResult::kOk;
   bool issued = false;  // no segment is left to issue
@@ -103,10 +104,10 @@ struct UcxAnswer {
   uint32_t outcome = 0;
 };
 
-enum class UcxSendKind : uint8_t { kMessage, kGoodbye, kData };
-struct UcxSend {
-  UcxWorker* owner = nullptr;
-  UcxSendKind kind = UcxSendKind::kMessage;
+enum class UcxSendKind : uint8_t { kFree, kMessage, kBare, kData };
+struct UcxSend : UcxSendBase {
+  UcxCore* owner = nullptr;
+  UcxSendKind kind = UcxSendKind::kFree;
   uint32_t peer = 0;
   uint32_t slot = 0;
 };

@@ -2,19 +2,22 @@
 // the calls of the owner. Transport's thread.
 #include "cachesvc/net/ucx_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
-#include "cachesvc/net/ucx_worker.h"
+#include "cachesvc/net/ucx_core.h"
 
 namespace crumb {
 namespace {
 
-constexpr int kProgressRoundsMax = 64;       // of one Poll
-constexpr uint32_t kDrainPollsEager = 4096;  // then a draining peer keeps nobody awake
-constexpr int kEndRoundsMax = 1000;          // of the destructor
-constexpr uint32_t kAnswersMax = 4096;       // of all peers
+constexpr int kRoundsPerPeer = 8;        // of one Poll
+constexpr uint32_t kQuietPolls = 64;     // a peer that did nothing for so long ...
+constexpr uint64_t kQuietStride = 16;    // ... is looked at in every so many Polls
+constexpr uint64_t kPollsToWatch = 256;  // a system call is not made in every turn
+constexpr uint32_t kAnswersMax = 4096;   // of all peers
+constexpr int kEndRoundsMax = 256;       // of the destructor
 
 absl::Status CheckLimit(const char* name, uint32_t value, uint32_t max) {
   if (value > 0 && value <= max) return absl::OkStatus();
@@ -26,7 +29,7 @@ absl::Status CheckOptions(const UcxOptions& o) {
   CRUMB_TRY(CheckLimit("transfers_max", o.transfers_max, 1u << 20));
   CRUMB_TRY(CheckLimit("transfers_per_peer_max", o.transfers_per_peer_max, 1u << 20));
   CRUMB_TRY(CheckLimit("operations_max", o.operations_max, 1u << 20));
-  CRUMB_TRY(CheckLimit("operations_per_peer_max", o.operations_per_peer_max, 1u << 20));
+  CRUMB_TRY(CheckLimit("operations_per_peer_max", o.operations_per_peer_max, kUcxFifoSlots / 2));
   CRUMB_TRY(CheckLimit("messages_max", o.messages_max, 1u << 20));
   CRUMB_TRY(CheckLimit("messages_per_peer_max", o.messages_per_peer_max, 1u << 20));
   CRUMB_TRY(CheckLimit("sends_max", o.sends_max, 1u << 20));
@@ -35,66 +38,84 @@ absl::Status CheckOptions(const UcxOptions& o) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const UcxOptions& options) {
+absl::StatusOr<std::unique_ptr<UcxCore>> UcxCore::Create(const UcxOptions& options) {
   CRUMB_TRY(CheckOptions(options));
   CRUMB_ASSIGN(auto context, UcxContext::Create(options));
-  auto impl = std::make_unique<UcxWorker>(options, std::move(context));
-  CRUMB_TRY(impl->SetHandlers());
-  return impl;
+  CRUMB_ASSIGN(auto watch, ProcessWatch::Create(options.peers_max));
+  return std::make_unique<UcxCore>(options, std::move(context), std::move(watch));
 }
 
-UcxWorker::UcxWorker(const UcxOptions& options, std::unique_ptr<UcxContext> context)
+UcxCore::UcxCore(const UcxOptions& options, std::unique_ptr<UcxContext> context,
+                 std::unique_ptr<ProcessWatch> watch)
     : options_(options),
+      context_(std::move(context)),
+      watch_(std::move(watch)),
       receive_slots_(options.messages_max),
       send_slots_(options.sends_max),
       data_slots_(kCopyMessageBytesMax, options.peers_max * kUcxDataSendsMax + 1),
-      peers_(options.peers_max),
       moves_(options.transfers_max),
       copies_(options.operations_max),
       text_sends_(send_slots_.total()),
       data_sends_(data_slots_.count()),
+      peers_(options.peers_max),
       ready_(options.peers_max),
       flush_wanted_(options.peers_max),
       answers_(kAnswersMax),
-      events_(size_t{receive_slots_.total()} + options.transfers_max + options.peers_max),
-      context_(std::move(context)) {
+      events_(size_t{receive_slots_.total()} + options.transfers_max + options.peers_max) {
   free_moves_.reserve(moves_.size());
   for (size_t i = moves_.size(); i > 0; --i) free_moves_.push_back(static_cast<uint32_t>(i - 1));
   free_copies_.reserve(copies_.size());
   for (size_t i = copies_.size(); i > 0; --i) free_copies_.push_back(static_cast<uint32_t>(i - 1));
-  draining_.reserve(peers_.size());
+  for (auto* list : {&linked_, &leaving_, &unheard_, &gone_, &readable_}) {
+    list->reserve(peers_.size());
+  }
   polled_.reserve(receive_slots_.total());
-  cookies_.reserve(peers_.size());
 }
 
-UcxWorker::~UcxWorker() {
+UcxCore::~UcxCore() {
   ending_ = true;
-  for (UcxPeer& peer : peers_) Doom(&peer, UcxReport::kNo);
-  // Completions have nobody to go to any more: the ring is emptied as it fills. A peer that takes
-  // nothing is not waited for: what UCX holds for it lies in our slots, which outlive UCX.
-  for (int round = 0; round < kEndRoundsMax && !draining_.empty(); ++round) {
-    DrainPeers();
-    ucp_worker_progress(context_->worker());
+  for (UcxPeer& peer : peers_) {
+    peer.report = false;
+    Doom(&peer, UcxReport::kNo);
+  }
+  // Completions have nobody to go to any more: the ring is emptied as it fills.
+  for (int round = 0; round < kEndRoundsMax && !leaving_.empty(); ++round) {
+    Progress();
+    LeavePeers();
     while (!events_.empty()) events_.Pop();
   }
+  CRUMB_CHECK(leaving_.empty());  // none waits longer for its goodbye
 }
 
-void UcxWorker::PushEvent(const UcxEvent& event) {
+uint32_t UcxCore::SlotOf(const UcxPeer& peer) const {
+  return static_cast<uint32_t>(&peer - peers_.data());
+}
+
+void UcxCore::PushEvent(const UcxEvent& event) {
   const bool queued = events_.Push(event);
   CRUMB_CHECK(queued);  // one place for every message slot, move and peer
 }
 
 // Not while half of the message slots are taken: then the network itself holds the senders back.
-void UcxWorker::Progress() {
-  for (int round = 0; round < kProgressRoundsMax && !receive_slots_.low(); ++round) {
-    if (ucp_worker_progress(context_->worker()) == 0) return;
+void UcxCore::Progress() {
+  ++polls_;
+  for (uint32_t slot : linked_) {
+    UcxPeer& peer = peers_[slot];
+    if (peer.idle_polls > kQuietPolls && (polls_ + slot) % kQuietStride != 0) continue;
+    ++peer.idle_polls;
+    for (int round = 0; round < kRoundsPerPeer && !receive_slots_.low(); ++round) {
+      if (!peer.link->Progress()) break;
+      peer.idle_polls = 0;
+    }
   }
 }
 
-size_t UcxWorker::Poll(absl::Span<NetEvent> events) {
+size_t UcxCore::Poll(absl::Span<NetEvent> events) {
   ReleasePolled();
+  if (armed_ || polls_ % kPollsToWatch == 0) WatchPeers();
+  armed_ = false;
   Progress();
-  DrainPeers();
+  LeavePeers();
   SendAnswers();
   IssueMoves();
   FlushPeers();
@@ -106,7 +127,7 @@ size_t UcxWorker::Poll(absl::Span<NetEvent> events) {
 }
 
 // False: the owner closed the peer in the meantime and wants to hear of its transfers only.
-bool UcxWorker::TakeEvent(NetEvent* out) {
+bool UcxCore::TakeEvent(NetEvent* out) {
   const UcxEvent event = events_.Pop();
   *out = event.event;
   if (event.event.kind == NetEventKind::kTransferDone) return true;
@@ -118,60 +139,64 @@ bool UcxWorker::TakeEvent(NetEvent* out) {
     return peer->state == UcxPeerState::kOpen || peer->report;
   }
   const bool wanted = peer->report;
-  peer->report = false;
-  peer->down_queued = false;
-  if (peer->released) peer->state = UcxPeerState::kFree;
+  peer->state = UcxPeerState::kFree;
+  peer->id = PeerId{};
   if (wanted) ++stats_.peers_lost;
   return wanted;
 }
 
-bool UcxWorker::Arm() {
+bool UcxCore::Arm() {
   ReleasePolled();
-  if (!events_.empty() || CanIssue() || !flush_wanted_.empty() || receive_slots_.low())
+  WatchPeers();
+  if (!events_.empty() || !leaving_.empty()) return false;
+  if (CanIssue() || !flush_wanted_.empty() || receive_slots_.low()) return false;
+  if (!answers_.empty() && !answers_blocked_) return false;
+  for (uint32_t slot : linked_) {
+    if (peers_[slot].link->Arm()) continue;
+    peers_[slot].idle_polls = 0;
     return false;
-  for (uint32_t slot : draining_) {
-    if (peers_[slot].drain_polls < kDrainPollsEager) return false;
   }
-  return ucp_worker_arm(context_->worker()) == UCS_OK;
+  armed_ = true;
+  return true;
 }
 
-NetStats UcxWorker::stats() const {
+NetStats UcxCore::stats() const {
   NetStats stats = stats_;
   stats.messages_held = receive_slots_.held() + send_slots_.held() + data_slots_.held();
   return stats;
 }
 
-UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> impl) : worker_(std::move(impl)) {}
+UcxTransport::UcxTransport(std::unique_ptr<UcxCore> core) : core_(std::move(core)) {}
 UcxTransport::~UcxTransport() = default;
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOptions& options) {
-  CRUMB_ASSIGN(auto impl, UcxWorker::Create(options));
-  return std::make_unique<UcxTransport>(std::move(impl));
+  CRUMB_ASSIGN(auto core, UcxCore::Create(options));
+  return std::make_unique<UcxTransport>(std::move(core));
 }
 
-std::string UcxTransport::MakeHello(uint64_t* cookie) { return worker_->MakeHello(cookie); }
+std::string UcxTransport::MakeHello(uint64_t* cookie) { return core_->MakeHello(cookie); }
 absl::StatusOr<PeerId> UcxTransport::Connect(Bytes hello, uint64_t my_cookie) {
-  return worker_->Connect(hello, my_cookie);
+  return core_->Connect(hello, my_cookie);
 }
 absl::StatusOr<Region> UcxTransport::Lend(MutableBytes memory) {
-  return worker_->context().Lend(memory);
+  return core_->context().Lend(memory);
 }
-void UcxTransport::Unlend(const Region& region) { worker_->context().Unlend(region); }
-std::string UcxTransport::Describe() const { return worker_->context().Describe(); }
-NetStats UcxTransport::stats() const { return worker_->stats(); }
-BlockResult UcxTransport::Send(PeerId peer, Bytes message) { return worker_->Send(peer, message); }
+void UcxTransport::Unlend(const Region& region) { core_->context().Unlend(region); }
+std::string UcxTransport::Describe() const { return core_->context().Describe(); }
+NetStats UcxTransport::stats() const { return core_->stats(); }
+BlockResult UcxTransport::Send(PeerId peer, Bytes message) { return core_->Send(peer, message); }
 BlockResult UcxTransport::Pull(const Transfer& transfer) {
-  return worker_->Start(UcxMoveKind::kPull, transfer);
+  return core_->Start(UcxMoveKind::kPull, transfer);
 }
 BlockResult UcxTransport::Push(const Transfer& transfer) {
-  return worker_->Start(UcxMoveKind::kPush, transfer);
+  return core_->Start(UcxMoveKind::kPush, transfer);
 }
 absl::Status UcxTransport::RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) {
-  return worker_->RegisterRegions(peer, region_set, set);
+  return core_->RegisterRegions(peer, region_set, set);
 }
-void UcxTransport::ClosePeer(PeerId peer) { worker_->ClosePeer(peer); }
-size_t UcxTransport::Poll(absl::Span<NetEvent> events) { return worker_->Poll(events); }
-bool UcxTransport::Arm() { return worker_->Arm(); }
-int UcxTransport::wake_fd() const { return worker_->context().event_fd(); }
+void UcxTransport::ClosePeer(PeerId peer) { core_->ClosePeer(peer); }
+size_t UcxTransport::Poll(absl::Span<NetEvent> events) { return core_->Poll(events); }
+bool UcxTransport::Arm() { return core_->Arm(); }
+int UcxTransport::wake_fd() const { return core_->wake_fd(); }
 
 }  // namespace crumb

@@ -24,6 +24,7 @@ TEST(Golden, ConnectionBlobs) {
                                          .queue_slots = 256,
                                          .queue_bytes = 20480,
                                          .one_sided = true,
+                                         .process = {.host = 0xaabbccdd, .start = 77, .pid = 4321},
                                          .address = address});
   golden::Expect("net_hello.hex", "hello: one-sided, 50 bytes of worker address", AsBytes(hello));
   const std::string rkey = EncodeRkey({.address = 0x7f0000001000u, .bytes = 0x200000, .key = key});

@@ -65,6 +65,7 @@ class RawPeer final : public UcxRawPeer {
         EncodeHello({.cookie = cookie,
                      .queue_slots = kUcxFifoSlots,
                      .queue_bytes = kUcxSegmentBytes,
+                     .process = {},
                      .address = {reinterpret_cast<const uint8_t*>(address), bytes}});
     ucp_worker_release_address(worker_, address);
     return hello;

@@ -21,6 +21,7 @@ std::string Hello() {
                       .queue_slots = 256,
                       .queue_bytes = 20480,
                       .one_sided = false,
+                      .process = {.host = 3, .start = 4, .pid = 5},
                       .address = AsBytes(kAddress)});
 }
 
@@ -44,6 +45,9 @@ TEST(Frames, RoundTrip) {
   EXPECT_EQ(parsed->queue_slots, 256u);
   EXPECT_EQ(parsed->queue_bytes, 20480u);
   EXPECT_FALSE(parsed->one_sided);
+  EXPECT_EQ(parsed->process.host, 3u);
+  EXPECT_EQ(parsed->process.start, 4u);
+  EXPECT_EQ(parsed->process.pid, 5u);
   EXPECT_EQ(parsed->address, AsBytes(kAddress));
   const auto key = ParseRkey(AsBytes(rkey));
   ASSERT_TRUE(key.ok()) << key.status();
@@ -80,7 +84,7 @@ TEST(Frames, ForgedFieldsAreRefusedOrHarmless) {
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string blob = i % 2 == 0 ? Hello() : Rkey();
-    const size_t at = rng.Below(32);
+    const size_t at = rng.Below(40);
     const uint64_t evil[] = {0, 1, 0xff, 0xffff, UINT32_MAX, UINT64_MAX, rng.Next()};
     const uint64_t value = evil[rng.Below(std::size(evil))];
     std::memcpy(&blob[at], &value, 1 + rng.Below(8));
