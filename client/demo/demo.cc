@@ -16,7 +16,7 @@ struct Track {
   CodecRow row;
   std::vector<client::Layout> layouts;  // by repetition
   std::vector<std::string> name_spaces;
-  std::vector<Sha256> first;       // hashes of the first repetition's pages, as they came back
+  std::vector<Sha256> first;       // by page: hash of the first that came back
   std::optional<Sample> restored;  // out of a repetition that came back whole
 };
 
@@ -48,7 +48,7 @@ absl::Status PutRepetition(Exchange& exchange, const RunOptions& options, uint32
   return absl::OkStatus();
 }
 
-// Gets pages in page form once, to see what they really take, and proves header and payload.
+// Gets pages in page form once, to see what they really take, and checks header and payload.
 absl::Status MeasureStored(const Sample& sample, Exchange& exchange, Track& track) {
   CRUMB_ASSIGN(const GetOutcome got, exchange.GetPrefix(track.layouts[0], client::Form::kPage));
   uint64_t packed = 0, stored = 0, pages = 0;
@@ -72,8 +72,8 @@ absl::Status MeasureStored(const Sample& sample, Exchange& exchange, Track& trac
   return absl::OkStatus();
 }
 
-// One page that came back: equal to the same page of the first repetition, since equal input is
-// packed to equal bytes; and for raw pages equal to what was put.
+// One page that came back: equal to the same page of other repetitions, since equal input is packed
+// to equal bytes; and for raw pages equal to what was put.
 absl::Status CheckPageBytes(const Sample& sample, uint32_t repetition, uint32_t page, Bytes raw,
                             Track& track) {
   const Sha256 hash = Sha256Of(raw);
@@ -164,11 +164,12 @@ absl::StatusOr<Report> Run(const Sample& sample, Exchange& exchange, const RunOp
       CRUMB_TRY(PutRepetition(exchange, options, repetition, track));
     }
   }
+  // Newest first: the newest are in memory still, the oldest went to disk.
   done = 0;
-  for (uint32_t repetition = 0; repetition < options.namespaces; ++repetition) {
+  for (uint32_t repetition = options.namespaces; repetition > 0; --repetition) {
     for (Track& track : tracks) {
       progress(done++, total, "get");
-      CRUMB_TRY(GetRepetition(sample, exchange, repetition, track));
+      CRUMB_TRY(GetRepetition(sample, exchange, repetition - 1, track));
     }
   }
   const AttentionReference reference(sample);
