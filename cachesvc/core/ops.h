@@ -12,6 +12,7 @@
 
 #include "cachesvc/base/wire.h"
 #include "cachesvc/core/binding.h"
+#include "cachesvc/core/index.h"
 #include "cachesvc/core/page_job.h"
 #include "cachesvc/core/slab.h"
 
