@@ -209,7 +209,9 @@ absl::Status SegmentLog::Impl::Close() {
   }
   if (!answered) return absl::DeadlineExceededError("the device of the log does not answer");
   for (const LogSegment& segment : state->segments) {
-    if (segment.records.size > 0 && !segment.sealed_on_disk) {
+    // Its tombstones count as much as its records.
+    if (segment.state == SegmentState::kSealed && segment.generation != 0 &&
+        !segment.sealed_on_disk) {
       return absl::UnavailableError("a segment could not be sealed; the next start will scan it");
     }
   }

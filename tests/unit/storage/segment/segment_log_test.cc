@@ -571,6 +571,32 @@ TEST_F(SegmentLogTest, CloseWithoutAnAnswerableDeviceIsAnError) {
   EXPECT_TRUE(log_.Recovered(1));
 }
 
+// A segment that holds only a tombstone and could not be sealed is no clean shutdown: the next
+// start would take it for empty, and the erased page would be back.
+TEST_F(SegmentLogTest, ATombstoneThatCouldNotBeSealedIsFoundByAScan) {
+  Open();
+  // As many pages of one block as segment 0 takes: 16 blocks of head, the pages, their footer and
+  // the mark fill it to the last block.
+  constexpr uint64_t kPages = 232;
+  static_assert((16 + kPages + 7 + 1) * kLogBlock == kSegment);
+  static_assert(kPages * sizeof(FooterRecord) > 6 * kLogBlock);
+  std::vector<DiskLocation> at;
+  for (uint64_t id = 0; id < kPages; ++id) at.push_back(log_.Append(id, 1, true).location);
+  ASSERT_EQ(at.back().segment, at.front().segment);
+  ASSERT_EQ(log_.Erase(7, at[7]), BlockResult::kOk);  // lies alone in the next segment
+  log_.Settle();
+  ASSERT_EQ(log_.log().stats().segments_free, 6u);
+  plan_ = [](const IoRequest& request) {
+    return Fault{.error = request.op == IoOp::kSync ? EIO : 0};
+  };
+  EXPECT_FALSE(log_.log().Close().ok());
+  plan_ = nullptr;
+  Reopen();
+  EXPECT_FALSE(log_.log().stats().clean_start);
+  EXPECT_FALSE(log_.Recovered(7));
+  EXPECT_EQ(log_.recovered().size(), kPages - 1);
+}
+
 TEST_F(SegmentLogTest, WrongOptionsAreRefused) {
   const auto refused = [this](auto change) {
     LogTester tester(&device_, Options());
