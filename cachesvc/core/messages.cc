@@ -48,10 +48,10 @@ void EngineImpl::OnNetEvent(uint32_t transport, const NetEvent& event) {
 void EngineImpl::OnMessage(uint32_t transport, PeerId id, Bytes message) {
   const uint32_t peer = FindPeer(transport, id);
   WireRequest request;
-  if (peer == kNoId || ParseRequest(message, &request) != WireCheck::kOk) {
+  if (peer == kNoId) return transports[transport]->ClosePeer(id);  // dropped a moment ago
+  if (ParseRequest(message, &request) != WireCheck::kOk) {
     ++counts.bad_messages;
-    if (peer != kNoId) return DropPeer(peer);
-    return transports[transport]->ClosePeer(id);
+    return DropPeer(peer);
   }
   const WireHeader& header = request.header;
   if (header.session_id != peers[peer].session.value) {

@@ -101,6 +101,7 @@ struct Block {
   SlotId staging, staging2, page;
   StageHalf half = StageHalf::kIn;  // of staging and staging2
   uint64_t slot_bytes = 0;          // of the slot it waits for
+  uint64_t starved_us = 0;          // since when there is nothing to evict for it; 0: there is
   uint32_t rung = 0;                // of the ladder
   EntryId entry = kNoId;
   uint32_t entry_generation = 0;

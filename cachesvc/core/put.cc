@@ -25,6 +25,12 @@ bool IsBetter(const Block& block, Precision precision, const Entry& entry) {
   return block.lossy_depth < entry.lossy_depth;
 }
 
+// As good a page lies on NVMe alone and may not be stable yet: a durable put writes it anew from
+// the bytes at hand.
+bool MustRenew(const Block& block, const Entry& entry) {
+  return block.durable && !entry.in_memory() && !entry.durable;
+}
+
 PageHeader MakeHeader(const Block& block, const BoundCodec& codec) {
   PageHeader header;
   header.precision = codec.precision;
@@ -105,9 +111,7 @@ bool EngineImpl::PutStart(Block& block) {
     if (!IsBetter(block, CodecOf(block).precision, index.at(id))) {
       block.entry = id;
       if (PutExists(block)) return true;
-      // Only on NVMe and maybe not yet stable: then it is written anew from the bytes at hand.
-      const bool renew = block.durable && !index.at(id).in_memory() && !index.at(id).durable;
-      if (!renew) return Finish(block, BlockResult::kExists), false;
+      if (!MustRenew(block, index.at(id))) return Finish(block, BlockResult::kExists), false;
     }
   }
   EndPhase(block, Phase::kIndex);
@@ -187,7 +191,8 @@ BlockResult EngineImpl::ExpectPage(Block& block) {
   }
   EntryId id = kNoId;
   block.lossy_depth = header.lossy_depth;
-  if (FindLive(block.key, &id) == Live::kYes && !IsBetter(block, header.precision, index.at(id))) {
+  if (FindLive(block.key, &id) == Live::kYes && !IsBetter(block, header.precision, index.at(id)) &&
+      !MustRenew(block, index.at(id))) {
     block.entry = id;
     return BlockResult::kExists;
   }
@@ -291,6 +296,7 @@ bool EngineImpl::PutPublish(Block& block) {
 // WHY before publishing: the entry's location must never hold another image than its slot, and a
 // page that was promised durable must not be replaced by one that is not.
 bool EngineImpl::PutReplace(Block& block) {
+  if (block.flushed) return Finish(block, BlockResult::kCancelled), false;
   EntryId id = kNoId;
   const Live live = FindLive(block.key, &id);
   if (live == Live::kLater) return Wait(disk_wait, block), false;
@@ -309,7 +315,10 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   const PageHeader& header = block.job.header;
   EntryId id = index.Find(block.key);
   if (id == kNoId) id = InsertEntry(block.key);
-  if (id == kNoId) return Finish(block, BlockResult::kNoSpace), false;
+  if (id == kNoId) {
+    if (location.generation != 0) ForgetRecord(block.key, location, kNoId);
+    return Finish(block, BlockResult::kNoSpace), false;
+  }
   if (index.at(id).in_memory()) DetachSlot(id);
   Entry& entry = index.at(id);
   if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image

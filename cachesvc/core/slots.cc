@@ -9,6 +9,7 @@ namespace crumb::core {
 namespace {
 constexpr int kEvictionsPerGrant = 64;  // dropped at once to serve one request for a slot
 constexpr size_t kClearBatch = 64;
+constexpr uint64_t kStarvedUsMax = 50'000;  // without anything to evict
 }  // namespace
 
 Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes) {
@@ -23,13 +24,19 @@ Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes) {
     if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
       block.page = slot;
       block.page_owned = true;
+      block.starved_us = 0;
       ++transient_slots;
       return Grant::kGot;
     }
     grant = MakeRoom(bytes);
   }
-  // What operations in flight hold comes back soon; what clients pinned may not.
-  if (grant == Grant::kNever && transient_slots == 0) return Grant::kNever;
+  if (grant == Grant::kNever) {
+    // What operations in flight hold comes back soon, unless it is pinned by clients as well.
+    if (block.starved_us == 0) block.starved_us = now();
+    if (transient_slots == 0 || now() - block.starved_us >= kStarvedUsMax) return Grant::kNever;
+  } else {
+    block.starved_us = 0;
+  }
   Wait(slot_wait, block);
   return Grant::kWait;
 }

@@ -241,8 +241,27 @@ TEST(EngineDurableTest, ADurablePutOfAPageThatOnlyLiesOnNvmeMakesItDurable) {
   rig.Put(1, PageOf(1));
   FillMemory(rig);
   ASSERT_EQ(rig.Lookup(1).tier, Tier::kNvme);
-  const BlockResult result = rig.Put(1, PageOf(1), kWireFlagDurable).result;
-  EXPECT_TRUE(result == BlockResult::kOk || result == BlockResult::kExists);
+  EXPECT_EQ(rig.Put(1, PageOf(1), kWireFlagDurable).result, BlockResult::kOk);
+  rig.Restart(&kNothingSurvives);
+  ExpectHit(rig, 1, Tier::kNvme);
+}
+
+TEST(EngineDurableTest, TheSameInPageForm) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1));
+  std::vector<uint8_t> page;
+  rig.Get(1, &page, PageForm::kPage);
+  FillMemory(rig);
+  ASSERT_EQ(rig.Lookup(1).tier, Tier::kNvme);
+  rig.worker().Fill(0, page);
+  BlockSpec block{.digest = DigestNumber(1)};
+  block.value_bytes = static_cast<uint32_t>(page.size());
+  EXPECT_EQ(rig.Ask({.type = WireType::kPut,
+                     .blocks = {block},
+                     .flags = kWireFlagDurable,
+                     .form = PageForm::kPage})
+                .result,
+            BlockResult::kOk);
   rig.Restart(&kNothingSurvives);
   ExpectHit(rig, 1, Tier::kNvme);
 }

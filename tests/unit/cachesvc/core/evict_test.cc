@@ -67,6 +67,26 @@ TEST(EngineEvictTest, APoolFullOfPinsRefusesAtOnceAndServesAgainWhenTheyExpire) 
   EXPECT_EQ(rig.engine->stats().pool_pinned, 0u);
 }
 
+// Somebody's transfer never ends: that must not turn a refusal into a wait for the deadline.
+TEST(EngineEvictTest, APoolFullOfPinsRefusesSoonAlsoWhileAnotherOperationHangs) {
+  Rig rig(Tight());
+  rig.AddWorker({.session = 2});
+  for (uint64_t key = 0; key < kLossyPages - 1; ++key) {
+    rig.Put(key, PageOf(key));
+    PinPage(rig, key, 10'000'000);
+  }
+  rig.wire->hold = true;
+  rig.worker(1).Send({.type = WireType::kPut, .blocks = {{.digest = DigestNumber(50)}}});
+  rig.Settle();
+  const uint64_t id =
+      rig.worker().Send({.type = WireType::kPut, .blocks = {{.digest = DigestNumber(60)}}});
+  rig.Settle();
+  EXPECT_FALSE(rig.worker().Answered(id));
+  rig.clock.Advance(50'000);
+  rig.Settle();
+  EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kNoSpace);
+}
+
 TEST(EngineEvictTest, PinsEndByUnpinAndMoveTheirEndWhenRenewed) {
   Rig rig(Tight());
   rig.Put(1, PageOf(1));

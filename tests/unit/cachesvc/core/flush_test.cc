@@ -133,6 +133,37 @@ TEST(EngineFlushTest, APageThatIsBeingWrittenDoesNotComeBack) {
   }
 }
 
+TEST(EngineFlushTest, APutThatWaitsToReplaceAPageOnDiskDoesNotPublishAfterAFlush) {
+  RigOptions options = Tiered();
+  options.log.appends_max = 1;
+  Rig rig(options);
+  rig.Put(1, PageOf(1), kWireFlagDurable);
+  ASSERT_TRUE(rig.engine->BindLayout(2, rig.Bind(CodecKind::kRaw)).ok());
+  ASSERT_TRUE(rig.engine->RegisterRegions({1}, 2, 2, rig.worker().Spec()).ok());
+  rig.faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{.delay_polls = 40}; });
+  const auto send = [&rig](uint64_t key, uint32_t handle) {
+    rig.worker().Fill(handle, PageOf(key));
+    return rig.worker().Send({.type = WireType::kPut,
+                              .blocks = {{.digest = DigestNumber(key), .slot = handle}},
+                              .flags = kWireFlagDurable,
+                              .layout = handle,
+                              .region_set = handle});
+  };
+  const uint64_t first = send(9, kLayout);  // takes the log's only place for a write
+  for (int i = 0; i < 6; ++i) rig.Turn();
+  const uint64_t better = send(1, 2);
+  for (int i = 0; i < 6; ++i) rig.Turn();
+  bool done = false;
+  rig.engine->Flush({.tenant = "t"}, [&done](const absl::Status& status) { done = status.ok(); });
+  rig.Settle();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(rig.worker().Answer(better).result, BlockResult::kCancelled);
+  EXPECT_EQ(rig.worker().Answer(first).result, BlockResult::kCancelled);
+  EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+  EXPECT_EQ(rig.Lookup(9).result, BlockResult::kMiss);
+  rig.ExpectAtRest();
+}
+
 TEST(EngineFlushTest, AReadThatIsUnderWayDoesNotBringAPageBack) {
   Rig rig(Tiered());
   rig.Put(1, PageOf(1));

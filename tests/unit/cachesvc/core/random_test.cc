@@ -154,6 +154,20 @@ class Schedule {
     rig_.queue.steps = rng_.Below(4);
     if (rng_.Chance(1, 2)) rig_.Turn();
     Collect();
+    if (time_ % 16 == 0) CheckGauges();
+  }
+
+  void CheckGauges() {
+    const EngineStats stats = rig_.engine->stats();
+    EXPECT_LE(stats.pool_used_bytes, stats.pool_capacity_bytes);
+    EXPECT_LE(stats.staging_used_bytes, stats.staging_capacity_bytes);
+    EXPECT_LE(stats.nvme.used_bytes, stats.nvme.capacity_bytes);
+    EXPECT_LE(stats.pool_pinned, stats.pool_pages);
+    EXPECT_LE(stats.index_entries, rig_.options.limits.index_entries_max);
+    EXPECT_LE(stats.waiters, rig_.options.limits.waiters_max);
+    uint64_t in_flight = 0;
+    for (const uint64_t count : stats.in_flight) in_flight += count;
+    EXPECT_LE(in_flight, rig_.options.limits.requests_max);
   }
 
   void SendSomething(size_t at) {
