@@ -65,6 +65,8 @@ absl::Status SetTransports(ucp_config_t* config, const std::set<std::string>& tr
     CRUMB_TRY(Set(config, "MM_FIFO_SIZE", absl::StrCat(kUcxFifoSlots)));
     CRUMB_TRY(Set(config, "MM_FIFO_ELEM_SIZE", "128"));
     CRUMB_TRY(Set(config, "MM_FIFO_RELEASE_FACTOR", "0.1"));
+    // WHY: the default makes room for 512 messages in each worker, one system call after another.
+    CRUMB_TRY(Set(config, "MM_RX_BUFS_GROW", absl::StrCat(kUcxFifoSlots)));
     CRUMB_TRY(Set(config, "MM_SEG_SIZE", absl::StrCat(kUcxSegmentBytes)));
   }
   if (!transports.contains("tcp")) return absl::OkStatus();
