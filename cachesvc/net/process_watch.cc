@@ -48,10 +48,9 @@ uint64_t HostOf() {
 
 }  // namespace
 
-ProcessId SelfProcess() {
-  const auto pid = static_cast<uint32_t>(::getpid());
-  return {.host = HostOf(), .start = StartOf(pid), .pid = pid};
-}
+ProcessId SelfProcess() { return ProcessOf(static_cast<uint32_t>(::getpid())); }
+
+ProcessId ProcessOf(uint32_t pid) { return {.host = HostOf(), .start = StartOf(pid), .pid = pid}; }
 
 absl::StatusOr<std::unique_ptr<ProcessWatch>> ProcessWatch::Create(uint32_t slots) {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);

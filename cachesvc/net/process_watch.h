@@ -19,6 +19,8 @@ struct ProcessId {
   uint32_t pid = 0;
 };
 ProcessId SelfProcess();
+// One that this process can see; start 0: there is none of that number.
+ProcessId ProcessOf(uint32_t pid);
 
 enum class WatchResult : uint8_t {
   kWatched,

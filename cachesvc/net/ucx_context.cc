@@ -70,12 +70,8 @@ absl::Status SetTransports(ucp_config_t* config, const std::set<std::string>& tr
     CRUMB_TRY(Set(config, "MM_SEG_SIZE", absl::StrCat(kUcxSegmentBytes)));
   }
   if (!transports.contains("tcp")) return absl::OkStatus();
-  const std::string prefix = major > 1 || minor >= 17 ? "TCP_" : "";
   // WHY: the default connects with a blocking call, on the shard thread.
-  CRUMB_TRY(Set(config, (prefix + "CONN_NB").c_str(), "y"));
-  // WHY: two sides that connect at one time end up with one connection, and UCX frees the other
-  // while an event for it waits in the batch that it works on. A batch of one has no others.
-  return Set(config, (prefix + "MAX_POLL").c_str(), "1");
+  return Set(config, major > 1 || minor >= 17 ? "TCP_CONN_NB" : "CONN_NB", "y");
 }
 
 // UCX prints its transports and offers no other way to ask; a changed print gives an empty set.
