@@ -1,7 +1,6 @@
 // Engine: every decision of one shard. Owns the index and the policies; borrows pool, device queue,
-// log and transports. All data requests arrive as wire messages from a transport's peer (UCX
-// workers, or in-process loopback peers that stand for gRPC streams and simulated clients), so
-// there is exactly one data path.
+// log and transports. All data requests arrive as wire messages from a transport's peer (over UCX,
+// or loopback peers that stand for gRPC streams), so there is exactly one data path.
 // Thread: the shard. After start: no locks, no blocking; bounded by EngineLimits everywhere.
 // PROMISE: a hit is an image of stated precision, made by a named codec, of the bytes put under
 // that key, tenant and identity. Every failure on a read path becomes a miss and a counter, here.
@@ -43,6 +42,7 @@ struct EngineLimits {
   uint32_t served_per_session_max = 1024;  // remembered lossy pages that a session was served
   uint64_t default_deadline_us = 5'000'000;
   uint64_t deadline_us_max = 600'000'000;
+  uint64_t transfer_grace_us = 10'000'000;  // past a deadline; then a peer that stalls is closed
   uint64_t pin_ttl_us_max = 3'600'000'000;
 };
 

@@ -30,6 +30,7 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void FreeRequest(uint32_t request);
   void CancelRequest(uint32_t request, BlockResult result);
   void DropPeer(uint32_t peer);
+  void DropStalledPeer(uint32_t request);
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
 
   // blocks.cc
@@ -141,7 +142,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   BlockResult PinOne(Session& session, EntryId id, uint64_t ttl_us);
   void Unpin(uint32_t pin);
   int RunTimers();
-
   EngineStats Stats() const;
 };
 

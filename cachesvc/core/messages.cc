@@ -132,6 +132,7 @@ uint32_t EngineImpl::MakeRequest(uint32_t peer, const WireHeader& header) {
   request.header = header;
   request.op = OpOf(header.type);
   request.received_us = now();
+  request.overdue = false;
   request.blocks_left = header.block_count;
   request.deepest = Tier::kNone;
   request.blocks.assign(header.block_count, kNoId);
@@ -243,6 +244,7 @@ void EngineImpl::FreeRequest(uint32_t id) {
     std::vector<uint32_t>& list = peers[request.peer].requests;
     list.erase(std::find(list.begin(), list.end(), id));
   }
+  request_timers.Remove(id);
   requests.Give(id);
 }
 
@@ -254,6 +256,18 @@ void EngineImpl::CancelRequest(uint32_t id, BlockResult result) {
     const uint32_t block = requests[id].blocks[i];
     if (block != kNoId) Expire(blocks[block], result);
   }
+}
+
+// A transfer that outlives its deadline by so much has a peer that is stopped or stuck: what it
+// holds of ours must not stay with it for ever. The memory is ours again when the transport says
+// so.
+void EngineImpl::DropStalledPeer(uint32_t id) {
+  const Request& request = requests[id];
+  const bool stalled =
+      std::any_of(request.blocks.begin(), request.blocks.end(), [this](uint32_t block) {
+        return block != kNoId && blocks[block].pending == Pending::kTransfer;
+      });
+  if (request.peer != kNoId && stalled) DropPeer(request.peer);
 }
 
 void EngineImpl::DropPeer(uint32_t peer_id) {

@@ -37,6 +37,7 @@ struct Request {
   WireHeader header;
   EngineOp op = EngineOp::kPut;
   uint64_t received_us = 0;
+  bool overdue = false;  // its deadline has passed
   uint32_t blocks_left = 0;
   Tier deepest = Tier::kNone;
   std::vector<uint32_t> blocks;  // ids by index; kNoId once answered

@@ -74,9 +74,17 @@ int EngineImpl::RunTimers() {
     ++fired;
   }
   while (request_timers.PopDue(time_us, &id)) {
-    ++counts.deadline_exceeded;
     ++fired;
+    if (requests[id].overdue) {
+      DropStalledPeer(id);
+      continue;
+    }
+    ++counts.deadline_exceeded;
+    requests[id].overdue = true;
+    const uint32_t generation = requests[id].generation;
     CancelRequest(id, BlockResult::kTimeout);
+    if (!requests.Alive(id, generation) || requests[id].blocks_left == 0) continue;
+    request_timers.Set(id, time_us + options.limits.transfer_grace_us);
   }
   return fired;
 }

@@ -214,6 +214,60 @@ TEST(EngineDeadlineTest, AnAnswerComesAfterTheTransferThatUsesTheWorkersMemory) 
   rig.ExpectAtRest();
 }
 
+// A stopped worker must not keep pages and staging for ever: past the grace it is closed, and only
+// when its transfers have ended is their memory used again.
+TEST(EngineDeadlineTest, APeerThatStallsPastTheGraceIsClosed) {
+  RigOptions options;
+  options.limits.transfer_grace_us = 10'000;
+  Rig rig(options);
+  rig.AddWorker({.session = 2});
+  rig.Put(1, PageOf(1));
+  rig.wire->hold = true;
+  for (RequestSpec spec : {GetOf(1), PutOf(2)}) {
+    spec.deadline_us = 1000;
+    rig.worker(1).Send(spec);
+  }
+  rig.Settle();
+  rig.clock.Advance(1000);
+  rig.Settle();
+  rig.clock.Advance(9'999);
+  rig.Settle();
+  EXPECT_EQ(rig.engine->PeersOf({2}), 1u);
+  EXPECT_EQ(rig.wire->held(), 2u);
+  rig.clock.Advance(1);
+  rig.Settle();
+  EXPECT_EQ(rig.engine->PeersOf({2}), 0u);
+  EXPECT_EQ(rig.engine->PeersOf({1}), 1u);
+  EXPECT_TRUE(rig.worker(1).replies.empty());
+  rig.wire->hold = false;
+  rig.Settle();
+  rig.ExpectAtRest();
+  EXPECT_EQ(rig.Put(2, PageOf(2)).result, BlockResult::kOk);
+}
+
+// What is late for another reason is not the peer's fault.
+TEST(EngineDeadlineTest, APeerWhoseTransfersEndedIsNotClosed) {
+  RigOptions options;
+  options.limits.transfer_grace_us = 10'000;
+  Rig rig(options);
+  rig.Put(1, PageOf(1));
+  rig.wire->hold = true;
+  RequestSpec spec = GetOf(1);
+  spec.deadline_us = 1000;
+  const uint64_t id = rig.worker().Send(spec);
+  rig.Settle();
+  rig.clock.Advance(5'000);
+  rig.Settle();
+  rig.wire->hold = false;
+  rig.Settle();
+  EXPECT_EQ(rig.worker().Answer(id).result, BlockResult::kTimeout);
+  rig.clock.Advance(1'000'000);
+  rig.Settle();
+  EXPECT_EQ(rig.engine->PeersOf({1}), 1u);
+  EXPECT_EQ(rig.Put(3, PageOf(3)).result, BlockResult::kOk);
+  rig.ExpectAtRest();
+}
+
 TEST(EngineDeadlineTest, ARequestWithoutADeadlineGetsTheDefaultOne) {
   RigOptions options;
   options.limits.default_deadline_us = 2000;
