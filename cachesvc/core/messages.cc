@@ -199,8 +199,9 @@ void EngineImpl::Refuse(uint32_t peer, const WireHeader& header, BlockResult res
     WriteWireBlockReply(i, WireBlockReply{.result = result}, out);
   }
   FinishWireMessage(out);
-  // A peer that does not take its answers waits for them in vain: its own deadline ends that.
-  transports[peers[peer].transport]->Send(peers[peer].id, out);
+  // Every request is answered or its connection ends: nobody waits for an answer that was dropped.
+  const BlockResult sent = transports[peers[peer].transport]->Send(peers[peer].id, out);
+  if (sent == BlockResult::kBusy) DropPeer(peer);
 }
 
 bool EngineImpl::TrySend(const Request& request) {

@@ -13,6 +13,7 @@ namespace crumb::sim {
 namespace {
 
 constexpr uint32_t kBlocksMax = 4;
+constexpr uint64_t kPageStampOffset = offsetof(PageHeader, segment);
 
 bool IsPut(const WireType type) { return type == WireType::kPut; }
 
@@ -83,8 +84,8 @@ void SimClient::Forget(Request& request) {
 
 void SimClient::DoSomething(const Workload& load) {
   if (!connected_ || requests_.size() >= options_.requests_max) return;
-  const uint32_t weights[] = {load.put, load.get,   load.lookup, load.erase,
-                              load.pin, load.unpin, load.cancel, load.rubbish};
+  const uint32_t weights[] = {load.put,   load.get,    load.lookup,  load.erase,   load.pin,
+                              load.unpin, load.cancel, load.rubbish, load.page_put};
   uint64_t sum = 0;
   for (uint32_t weight : weights) sum += weight;
   uint64_t draw = rng_.Below(sum);
@@ -105,8 +106,10 @@ void SimClient::DoSomething(const Workload& load) {
       return Pin(0);
     case 6:
       return SendCancel();
-    default:
+    case 7:
       return SendRubbish();
+    default:
+      return SendPagePut(load);
   }
 }
 
@@ -148,9 +151,10 @@ void SimClient::Send(Request request, LentArea area, uint32_t layout_handle) {
     const Block& block = request.blocks[i];
     WireBlock wire{.digest = model_->digest(block.key), .parent = {}};
     wire.part = static_cast<uint16_t>(model_->part(block.key));
+    wire.value_bytes = block.value_bytes;
     if (IsPut(request.type)) {
       const PutShape& shape = model_->put(block.key, block.put).shape;
-      wire.token_count = static_cast<uint16_t>(shape.tokens);
+      if (request.form == PageForm::kRaw) wire.token_count = static_cast<uint16_t>(shape.tokens);
       wire.token_start = shape.position_known ? model_->position(block.key) : kTokenStartUnknown;
       KeyRef parent;
       if (rng_.Chance(1, 2) && Model::Parent(block.key, &parent)) {
@@ -186,12 +190,47 @@ void SimClient::SendPut(const Workload& load) {
         static_cast<uint32_t>(rng_.Chance(1, 8) ? 1 + rng_.Below(kSimPageTokens) : kSimPageTokens);
     std::vector<uint8_t> value;
     const size_t put = model_->StartPut(
-        key, {.tokens = tokens, .position_known = rng_.Chance(4, 5)}, durable, &value);
+        key,
+        {.tokens = tokens,
+         .position_known = rng_.Chance(4, 5),
+         .non_finite =
+             layout.binding.layout->identity().dtype == RawDtype::kBf16 && rng_.Chance(1, 40)},
+        durable, &value);
     memory_->WriteRaw(slot, value);
     request.blocks.push_back({.key = key, .slot = slot, .put = put});
     key = RandomKeyLike(first);
   }
   if (!request.blocks.empty()) Send(std::move(request), area, layout.handle);
+}
+
+// Puts a page that was got before, header and all; every third one with a bit flipped.
+void SimClient::SendPagePut(const Workload& load) {
+  if (kept_pages_.empty()) return;
+  auto kept = kept_pages_.begin();
+  std::advance(kept, static_cast<ptrdiff_t>(rng_.Below(kept_pages_.size())));
+  const KeyRef key{kept->first};
+  const SimLayout& layout = model_->layout(key);
+  const LentSlot slot = memory_->Take(LentMemory::PagesOf(layout));
+  if (!slot.valid()) return;
+  std::vector<uint8_t> page = kept->second.bytes;
+  const bool damage = rng_.Chance(1, 3);
+  if (damage) {
+    uint64_t at = rng_.Below(page.size());
+    if (at >= kPageStampOffset && at < kPageHeaderBytes) at = 0;  // the stamp is not the worker's
+    page[at] = static_cast<uint8_t>(page[at] ^ 1u << rng_.Below(8));
+  }
+  memory_->WriteRaw(slot, page);
+  Request request{
+      .type = WireType::kPut, .form = PageForm::kPage, .asked = model_->Now(), .blocks = {}};
+  const bool durable = rng_.Chance(load.durable_percent, 100);
+  request.flags = durable ? kWireFlagDurable : uint16_t{0};
+  request.blocks.push_back(
+      {.key = key,
+       .slot = slot,
+       .put = model_->StartPagePut(key, kept->second.put,
+                                   damage ? Model::Page::kDamaged : Model::Page::kIntact, durable),
+       .value_bytes = static_cast<uint32_t>(page.size())});
+  Send(std::move(request), LentMemory::PagesOf(layout), layout.handle);
 }
 
 void SimClient::SendGet(KeyRef first, uint32_t blocks) {
@@ -346,10 +385,14 @@ void SimClient::JudgeBlock(const Request& request, const Block& block,
       if (result == BlockResult::kMiss) model_->JudgeMiss(block.key, request.asked, "look-up");
       return;
     case WireType::kGet:
-      break;
+      return JudgeGet(request, block, answer);
     default:
       CRUMB_CHECK(false);
   }
+}
+
+void SimClient::JudgeGet(const Request& request, const Block& block, const WireBlockReply& answer) {
+  const BlockResult result = answer.result;
   if (result == BlockResult::kMiss) return model_->JudgeMiss(block.key, request.asked, "get");
   if (result == BlockResult::kCorrupt || result == BlockResult::kIo) {
     return context_->Fail("a get was answered corrupt or io: both must become a miss");
@@ -363,8 +406,11 @@ void SimClient::JudgeBlock(const Request& request, const Block& block,
   if (answer.value_bytes == 0 || answer.value_bytes > room) {
     return context_->Fail("a hit of no bytes or more than the slot holds");
   }
-  model_->JudgeHit(block.key, request.asked, request.form, answer,
-                   memory_->ReadBytes(block.slot, answer.value_bytes));
+  const Bytes value = memory_->ReadBytes(block.slot, answer.value_bytes);
+  const size_t put = model_->JudgeHit(block.key, request.asked, request.form, answer, value);
+  if (request.form == PageForm::kPage && !context_->failed()) {
+    kept_pages_[block.key.index] = {{value.begin(), value.end()}, put};
+  }
 }
 
 }  // namespace crumb::sim

@@ -25,6 +25,7 @@ struct SimClientOptions {
 // What a worker may do at random; weights out of their sum.
 struct Workload {
   uint32_t put = 30, get = 40, lookup = 12, erase = 4, pin = 3, unpin = 2, cancel = 2, rubbish = 0;
+  uint32_t page_put = 4;
   uint32_t durable_percent = 40;
 };
 
@@ -58,6 +59,7 @@ class SimClient final : public SimPeer {
     LentSlot slot;
     size_t put = 0;      // index in the model
     size_t removal = 0;  // same
+    uint32_t value_bytes = 0;
   };
   struct Request {
     WireType type = WireType::kGet;
@@ -69,6 +71,7 @@ class SimClient final : public SimPeer {
   };
 
   void SendPut(const Workload& workload);
+  void SendPagePut(const Workload& workload);
   void SendGet(KeyRef first, uint32_t blocks);
   void SendLookup();
   void SendDelete();
@@ -79,6 +82,7 @@ class SimClient final : public SimPeer {
   KeyRef RandomKeyLike(KeyRef key);
   void Send(Request request, LentArea area, uint32_t layout_handle);
   void Judge(const Request& request, const WireReply& reply);
+  void JudgeGet(const Request& request, const Block& block, const WireBlockReply& answer);
   void JudgeBlock(const Request& request, const Block& block, const WireBlockReply& reply);
   void Forget(Request& request);
   void LoseEverything();
@@ -96,6 +100,12 @@ class SimClient final : public SimPeer {
   std::unique_ptr<LentMemory> memory_;
   uint64_t next_request_ = 1;
   uint64_t answered_ = 0;
+  // Pages that were got with their header, to be put again some time: bytes and the model's put.
+  struct KeptPage {
+    std::vector<uint8_t> bytes;
+    size_t put = 0;
+  };
+  std::map<uint32_t, KeptPage> kept_pages_;  // by key
   std::map<uint64_t, Request> requests_;
 };
 

@@ -138,9 +138,9 @@ void SimDaemon::CheckAtRest() const {
   zero("transfers", transport_->transfers_pending());
   zero("device jobs", queue_->in_flight());
   zero("device operations", device_->in_flight());
-  if (pool_->used_slots() != stats.pool_pages) {
-    context_->Fail(absl::StrCat("at rest: ", pool_->used_slots(), " slots are used by ",
-                                stats.pool_pages, " pages"));
+  if (stats.peers != stats.sessions || stats.peers > 2) {
+    context_->Fail(absl::StrCat("at rest: ", stats.sessions, " sessions with ", stats.peers,
+                                " peers, but only two workers"));
   }
 }
 

@@ -30,20 +30,23 @@ struct Expected {
   Precision precision = Precision::kRaw;
   std::vector<uint8_t> payload;  // as stored
   std::vector<uint8_t> raw;      // as decoded, rows past the count zero
+  bool refused = false;          // must not be stored at all
+};
+
+struct PutShape {
+  uint32_t tokens = kSimPageTokens;
+  bool position_known = true;
+  bool non_finite = false;  // holds a NaN
 };
 
 absl::StatusOr<std::vector<SimLayout>> MakeSimLayouts();
 
-// The raw bytes that version `number` of a page is put with. Rows past `tokens` are rubbish on
-// purpose: the daemon must not keep them.
-std::vector<uint8_t> MakeValue(const PartShape& part, uint64_t seed);
+// The raw bytes that a page is put with. Rows past the count are rubbish (NaN) on purpose: the
+// daemon must neither keep them nor mind them.
+std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uint64_t seed);
 
 // The reference: the first codec of the ladder that fits (from unknown_position_precision on if the
 // position is not known), then its decoder.
-struct PutShape {
-  uint32_t tokens = kSimPageTokens;
-  bool position_known = true;
-};
 Expected Reference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw);
 
 }  // namespace crumb::sim

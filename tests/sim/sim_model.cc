@@ -52,8 +52,20 @@ size_t Model::StartPut(KeyRef ref, const PutShape& put_shape, bool durable,
   put.shape = put_shape;
   put.durable_asked = durable;
   put.sent = Now();
-  *value = MakeValue(shape(ref), put.value_seed);
+  *value = MakeValue(shape(ref), put_shape, put.value_seed);
   put.expected = Reference(layout(ref), part(ref), put_shape, *value);
+  key.puts.push_back(std::move(put));
+  return key.puts.size() - 1;
+}
+
+size_t Model::StartPagePut(KeyRef ref, size_t source, Page page, bool durable) {
+  Key& key = keys_[ref.index];
+  PutRecord put;
+  put.shape = key.puts[source].shape;
+  put.expected = key.puts[source].expected;
+  put.expected.refused = page == Page::kDamaged;
+  put.durable_asked = durable;
+  put.sent = Now();
   key.puts.push_back(std::move(put));
   return key.puts.size() - 1;
 }
@@ -65,6 +77,9 @@ void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
   // kExists is a success whose bytes were not needed; kNotDurable says that the key holds
   // something, maybe these bytes; everything else leaves no trace.
   const bool stored = result == BlockResult::kOk;
+  if (put.expected.refused && stored) {
+    context_->Fail(absl::StrCat(Name(ref), ": a page that must be refused was stored"));
+  }
   put.state = stored                               ? PutState::kStored
               : result == BlockResult::kNotDurable ? PutState::kUnknown
                                                    : PutState::kNotStored;
@@ -147,7 +162,7 @@ bool Model::MayHit(KeyRef ref, Moment asked) const {
 bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireBlockReply& reply,
                     Bytes value) const {
   const Expected& expected = put.expected;
-  if (reply.precision != expected.precision) return false;
+  if (expected.refused || reply.precision != expected.precision) return false;
   switch (form) {
     case PageForm::kRaw:
       return value == Bytes(expected.raw);
@@ -164,20 +179,21 @@ bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireB
          value.subspan(kPageHeaderBytes, header.payload_bytes) == Bytes(expected.payload);
 }
 
-void Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockReply& reply,
-                     Bytes value) {
+size_t Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockReply& reply,
+                       Bytes value) {
   ++hits_;
-  const Key& key = keys_[ref.index];
+  Key& key = keys_[ref.index];
+  key.last_hit = asked;
   if (MustHit(ref, asked)) ++durable_hits_;
   if (Xxh3(value) != reply.checksum) {
     context_->Fail(absl::StrCat(Name(ref), ": the reply's checksum is not that of the slot"));
-    return;
+    return 0;
   }
   const PutRecord* found = nullptr;
-  for (const PutRecord& put : key.puts) {
-    if (!Matches(ref, put, form, reply, value)) continue;
-    found = &put;
-    if (PutMayBeSeen(key, put, asked)) return;
+  for (size_t i = 0; i < key.puts.size(); ++i) {
+    if (!Matches(ref, key.puts[i], form, reply, value)) continue;
+    found = &key.puts[i];
+    if (PutMayBeSeen(key, key.puts[i], asked)) return i;
   }
   const std::string where = absl::StrCat(" from ", ToString(reply.tier), ", form ",
                                          static_cast<int>(form), ", ", value.size(), " bytes");
@@ -187,6 +203,18 @@ void Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockRep
           : absl::StrCat(Name(ref), ": a hit of bytes that were ",
                          found->state == PutState::kNotStored ? "refused" : "removed or replaced",
                          " before", where));
+  return 0;
+}
+
+void Model::PromiseHitsSince(Moment since) {
+  for (Key& key : keys_) {
+    if (key.last_hit < since) continue;
+    key.promises.push_back({.sent = since,
+                            .written = 0,
+                            .answered = Now(),
+                            .answered_us = context_->clock.now_us(),
+                            .survives_crash = true});
+  }
 }
 
 void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply) {

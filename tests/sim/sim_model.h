@@ -79,19 +79,26 @@ class Model {
 
   // A put: the value to lay into memory comes back through `value`.
   size_t StartPut(KeyRef key, const PutShape& shape, bool durable, std::vector<uint8_t>* value);
+  // A page that was got, put again as it is, or damaged: then it must be refused.
+  enum class Page : uint8_t { kIntact, kDamaged };
+  size_t StartPagePut(KeyRef key, size_t source, Page page, bool durable);
   void EndPut(KeyRef key, size_t put, BlockResult result);
   void LosePut(KeyRef key, size_t put);  // no answer will come
 
   size_t StartRemoval(KeyRef key);
   void EndRemoval(KeyRef key, size_t removal, bool done);
 
-  // `asked`: when the request was sent. `value`: what lies in the slot, in `form`.
-  void JudgeHit(KeyRef key, Moment asked, PageForm form, const WireBlockReply& reply, Bytes value);
+  // `asked`: when the request was sent. `value`: what lies in the slot, in `form`. Returns the put
+  // that it came from; anything if the judgement was a failure.
+  size_t JudgeHit(KeyRef key, Moment asked, PageForm form, const WireBlockReply& reply,
+                  Bytes value);
   void JudgeLookupHit(KeyRef key, Moment asked, const WireBlockReply& reply);
   void JudgeMiss(KeyRef key, Moment asked, const char* question);
 
   void Pinned(KeyRef key, Moment asked, uint64_t until_us);
   void Unpinned(KeyRef key);
+  // The daemon is about to stop in good order: what was hit since then will be there again.
+  void PromiseHitsSince(Moment since);
   // The daemon lost its memory. What was in flight has no answer.
   void Crashed();
   // The medium was damaged there: the page may be lost (never wrong).
@@ -120,6 +127,7 @@ class Model {
     std::vector<Removal> removals;
     std::vector<Promise> promises;
     Moment excused = 0;
+    Moment last_hit = 0;
   };
   bool PutMayBeSeen(const Key& key, const PutRecord& put, Moment asked) const;
   // Untouched by removals, crashes and time; damage of the medium aside.

@@ -57,7 +57,7 @@ TEST_F(SimModelTest, AHitWhileThePutIsInFlightIsRight) {
 
 TEST_F(SimModelTest, AHitThatNobodyPutIsFound) {
   Put(BlockResult::kOk);
-  const std::vector<uint8_t> bytes = MakeValue(model_.shape(key_), 999);
+  const std::vector<uint8_t> bytes = MakeValue(model_.shape(key_), {}, 999);
   model_.JudgeHit(key_, model_.Now(), PageForm::kRaw,
                   {.result = BlockResult::kOk, .checksum = Xxh3(bytes)}, bytes);
   EXPECT_THAT(context_.failure, HasSubstr("nobody put"));
@@ -164,13 +164,33 @@ TEST_F(SimModelTest, ALookupMustNotInventPages) {
   EXPECT_THAT(context_.failure, HasSubstr("nothing was stored"));
 }
 
+TEST_F(SimModelTest, ARefusablePageThatIsStoredIsFound) {
+  const size_t put = Put(BlockResult::kOk);
+  const size_t damaged = model_.StartPagePut(key_, put, Model::Page::kDamaged, false);
+  model_.EndPut(key_, damaged, BlockResult::kMismatch);
+  EXPECT_THAT(context_.failure, IsEmpty());
+  const size_t again = model_.StartPagePut(key_, put, Model::Page::kDamaged, false);
+  model_.EndPut(key_, again, BlockResult::kOk);
+  EXPECT_THAT(context_.failure, HasSubstr("must be refused"));
+}
+
+TEST_F(SimModelTest, ACleanStopPromisesWhatWasThere) {
+  const size_t put = Put(BlockResult::kOk);
+  const Moment since = model_.Now();
+  Hit(put, model_.Now());
+  model_.PromiseHitsSince(since);
+  model_.Crashed();
+  model_.JudgeMiss(key_, model_.Now(), "get");
+  EXPECT_THAT(context_.failure, HasSubstr("promised"));
+}
+
 TEST(SimLayouts, TheReferenceClimbsTheLadder) {
   const auto layouts = MakeSimLayouts();
   ASSERT_TRUE(layouts.ok()) << layouts.status();
   const SimLayout& lossy = (*layouts)[1];
   bool low = false, raw = false;
   for (uint64_t seed = 1; seed < 60; ++seed) {
-    const std::vector<uint8_t> value = MakeValue(lossy.part(0), seed);
+    const std::vector<uint8_t> value = MakeValue(lossy.part(0), {}, seed);
     const Precision precision = Reference(lossy, 0, {}, value).precision;
     low = low || precision == Precision::kInt2;
     raw = raw || precision == Precision::kRaw;

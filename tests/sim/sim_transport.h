@@ -28,7 +28,7 @@ class SimPeer {
 
 struct SimTransportOptions {
   uint32_t transfers_max = 64;
-  uint32_t sends_per_peer_max = 16;  // twice what a worker of the simulator asks at once
+  uint32_t sends_per_peer_max = 5;  // fewer than a worker asks at once: answers must wait
 };
 
 class SimTransport final : public Transport {
