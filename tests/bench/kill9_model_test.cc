@@ -1,0 +1,94 @@
+// The oracle convicts what it must and nothing else.
+#include "tests/bench/kill9_model.h"
+
+#include <gtest/gtest.h>
+
+namespace crumb {
+namespace {
+
+using client::Code;
+
+TEST(Kill9Model, ValuesNameTheirKeyAndGeneration) {
+  std::vector<uint8_t> value(5001);
+  FillValue(7, 3, absl::MakeSpan(value));
+  EXPECT_EQ(GenerationOf(7, value), 3u);
+  EXPECT_EQ(GenerationOf(8, value), 0u);
+  for (size_t at : {size_t{0}, size_t{9}, size_t{13}, size_t{2500}, value.size() - 1}) {
+    value[at] ^= 1;
+    EXPECT_EQ(GenerationOf(7, value), 0u) << at;
+    value[at] ^= 1;
+  }
+  std::vector<uint8_t> torn(5001);
+  FillValue(7, 4, absl::MakeSpan(torn));
+  std::copy(value.begin(), value.begin() + 4096, torn.begin());
+  EXPECT_EQ(GenerationOf(7, torn), 0u);
+}
+
+TEST(Kill9Model, LossyValuesAreNearTheirOwnGenerationOnly) {
+  std::vector<uint8_t> value(4096);
+  FillBf16(7, 3, absl::MakeSpan(value));
+  EXPECT_EQ(DistanceBf16(7, 3, value), 0.0);
+  EXPECT_GT(DistanceBf16(7, 2, value), 1.0);
+  EXPECT_GT(DistanceBf16(8, 3, value), 1.0);
+  EXPECT_EQ(DistanceBf16(7, 3, std::vector<uint8_t>(4096, 0)), 1.0);
+}
+
+TEST(Kill9Model, ADurablePageMustComeBack) {
+  KeyModel key;
+  EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
+  EXPECT_EQ(key.OnGet(Code::kBusy, 0), "");
+  EXPECT_NE(key.OnGet(Code::kMiss, 0), "");
+}
+
+TEST(Kill9Model, AnythingElseMayBeForgotten) {
+  KeyModel key;
+  key.OnPut(1, Code::kOk, false);
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  key.OnPut(2, Code::kUnavailable, true);
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 2), "");
+}
+
+TEST(Kill9Model, WrongAndStaleBytesAreAccused) {
+  KeyModel key;
+  key.OnPut(1, Code::kOk, true);
+  EXPECT_NE(key.OnGet(Code::kOk, 0), "");
+  EXPECT_EQ(key.OnDelete(Code::kOk), "");
+  EXPECT_NE(key.OnGet(Code::kOk, 1), "");
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  key.OnPut(2, Code::kOk, true);
+  EXPECT_NE(key.OnGet(Code::kOk, 1), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 2), "");
+}
+
+TEST(Kill9Model, AnUnansweredDeleteLeavesBothOpen) {
+  KeyModel key;
+  key.OnPut(1, Code::kOk, true);
+  EXPECT_EQ(key.OnDelete(Code::kUnavailable), "");
+  KeyModel other = key;
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  EXPECT_EQ(other.OnGet(Code::kOk, 1), "");
+}
+
+TEST(Kill9Model, ExistsKeepsWhatIsThereAndMakesItDurable) {
+  KeyModel key;
+  key.OnPut(1, Code::kOk, false);
+  EXPECT_EQ(key.OnPut(2, Code::kExists, true), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
+  EXPECT_NE(key.OnGet(Code::kOk, 2), "");
+  EXPECT_NE(key.OnGet(Code::kMiss, 0), "");
+  KeyModel empty;
+  EXPECT_NE(empty.OnPut(1, Code::kExists, false), "");
+}
+
+TEST(Kill9Model, ALossyPageNeverChanges) {
+  KeyModel key;
+  EXPECT_EQ(key.OnSeen(1, 55), "");
+  EXPECT_EQ(key.OnSeen(1, 55), "");
+  EXPECT_EQ(key.OnSeen(2, 66), "");
+  EXPECT_NE(key.OnSeen(1, 56), "");
+}
+
+}  // namespace
+}  // namespace crumb
