@@ -18,7 +18,7 @@
 #include "cachesvc/base/rng.h"
 #include "crumb/client.h"
 #include "tests/bench/kill9_model.h"
-#include "tests/support/daemon_process.h"
+#include "tests/support/child_daemon.h"
 
 namespace crumb {
 namespace {
@@ -109,10 +109,10 @@ class Place {
                                 << "  segment_bytes: " << segment_bytes(nvme_bytes) << "\n"
                                 << "log:\n  level: warn\n";
   }
-  absl::StatusOr<std::unique_ptr<DaemonProcess>> Spawn() {
-    return DaemonProcess::Spawn({.program = settings_.crumbd,
-                                 .config_file = ConfigFile(),
-                                 .log_file = dir_.path() + "/log"});
+  absl::StatusOr<std::unique_ptr<ChildDaemon>> Spawn() {
+    return ChildDaemon::Spawn({.program = settings_.crumbd,
+                               .config_file = ConfigFile(),
+                               .log_file = dir_.path() + "/log"});
   }
   std::string Server() const { return "unix:" + dir_.path() + "/s"; }
   std::string LogTail() const {
@@ -340,7 +340,7 @@ class Worker {
 };
 
 // Starts the daemon; now and then kills it while it starts.
-std::unique_ptr<DaemonProcess> StartDaemon(Place* place, Rng* rng, Figures* figures) {
+std::unique_ptr<ChildDaemon> StartDaemon(Place* place, Rng* rng, Figures* figures) {
   const SteadyClock clock;
   for (;;) {
     auto daemon = place->Spawn();
@@ -372,7 +372,7 @@ bool RunCycles(const Settings& settings, Figures* figures) {
   for (size_t kind = 0; kind < kKindCount; ++kind) models[kind].resize(kKinds[kind].keys);
   const SteadyClock clock;
   for (uint32_t cycle = 0; cycle <= settings.cycles; ++cycle) {
-    std::unique_ptr<DaemonProcess> daemon = StartDaemon(&place, &rng, figures);
+    std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, &rng, figures);
     if (daemon == nullptr) return false;
     std::unique_ptr<Client> client = ConnectTo(settings, place.Server());
     if (client == nullptr) return false;
@@ -398,7 +398,7 @@ class BigLog {
 
   bool Run() {
     Place place(settings_, 64ull << 20, settings_.fill_bytes + (1ull << 30));
-    std::unique_ptr<DaemonProcess> daemon = StartDaemon(&place, nullptr, figures_);
+    std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, nullptr, figures_);
     if (daemon == nullptr || !Open(place) || !Each(Verb::kPut, 1)) return false;
     daemon->Kill();
     client_.reset();

@@ -1,6 +1,6 @@
 // fork, exec, and one pipe for the ready line. Waiting is poll on the pipe and on a pidfd: no
 // sleep.
-#include "tests/support/daemon_process.h"
+#include "tests/support/child_daemon.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ int LeftMs(uint64_t until_us) {
   return now_us >= until_us ? 0 : static_cast<int>((until_us - now_us) / 1000 + 1);
 }
 
-[[noreturn]] void RunChild(const DaemonProcess::Options& options, int out, int log) {
+[[noreturn]] void RunChild(const ChildDaemon::Options& options, int out, int log) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
@@ -48,7 +48,7 @@ ScratchDir::~ScratchDir() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Spawn(const Options& options) {
+absl::StatusOr<std::unique_ptr<ChildDaemon>> ChildDaemon::Spawn(const Options& options) {
   int pipe[2] = {-1, -1};
   if (::pipe2(pipe, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
   const int log = ::open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -62,17 +62,17 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Spawn(const Option
     ::close(pipe[0]);
     return absl::ErrnoToStatus(errno, "fork");
   }
-  std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(pid, pipe[0]));
+  std::unique_ptr<ChildDaemon> daemon(new ChildDaemon(pid, pipe[0]));
   daemon->spawned_us_ = now_us;
   return daemon;
 }
 
-DaemonProcess::~DaemonProcess() {
+ChildDaemon::~ChildDaemon() {
   if (pid_ > 0) Kill();
   ::close(out_);
 }
 
-bool DaemonProcess::ReadLine(uint64_t until_us, std::string* line) {
+bool ChildDaemon::ReadLine(uint64_t until_us, std::string* line) {
   for (;;) {
     if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
       *line = buffer_.substr(0, end);
@@ -88,7 +88,7 @@ bool DaemonProcess::ReadLine(uint64_t until_us, std::string* line) {
   }
 }
 
-absl::Status DaemonProcess::WaitReady(uint32_t timeout_ms) {
+absl::Status ChildDaemon::WaitReady(uint32_t timeout_ms) {
   const uint64_t until_us = NowUs() + uint64_t{timeout_ms} * 1000;
   std::string line;
   while (ReadLine(until_us, &line)) {
@@ -107,11 +107,11 @@ absl::Status DaemonProcess::WaitReady(uint32_t timeout_ms) {
   return absl::UnavailableError(absl::StrCat("crumbd was not ready within ", timeout_ms, " ms"));
 }
 
-void DaemonProcess::Signal(int number) const {
+void ChildDaemon::Signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
-int DaemonProcess::Wait(uint32_t timeout_ms) {
+int ChildDaemon::Wait(uint32_t timeout_ms) {
   if (pid_ <= 0) return -1;
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
   CRUMB_CHECK(pidfd >= 0);
@@ -125,7 +125,7 @@ int DaemonProcess::Wait(uint32_t timeout_ms) {
   return status;
 }
 
-void DaemonProcess::Kill() {
+void ChildDaemon::Kill() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   int status = 0;

@@ -1,7 +1,7 @@
 // A real crumbd as a child process: started with a configuration, waited for until it is ready,
 // killed or ended. One thread. The child dies with its parent.
-#ifndef CRUMB_TESTS_SUPPORT_DAEMON_PROCESS_H_
-#define CRUMB_TESTS_SUPPORT_DAEMON_PROCESS_H_
+#ifndef CRUMB_TESTS_SUPPORT_CHILD_DAEMON_H_
+#define CRUMB_TESTS_SUPPORT_CHILD_DAEMON_H_
 
 #include <sys/types.h>
 
@@ -26,7 +26,7 @@ class ScratchDir {
   std::string path_;
 };
 
-class DaemonProcess {
+class ChildDaemon {
  public:
   struct Options {
     std::string program;      // crumbd
@@ -34,8 +34,8 @@ class DaemonProcess {
     std::string log_file;     // stderr, appended
   };
   // Returns as soon as the child runs.
-  static absl::StatusOr<std::unique_ptr<DaemonProcess>> Spawn(const Options& options);
-  ~DaemonProcess();  // SIGKILL if it still runs
+  static absl::StatusOr<std::unique_ptr<ChildDaemon>> Spawn(const Options& options);
+  ~ChildDaemon();  // SIGKILL if it still runs
 
   // Waits for the ready line; UNAVAILABLE if the child ends or the time passes first.
   absl::Status WaitReady(uint32_t timeout_ms);
@@ -52,7 +52,7 @@ class DaemonProcess {
   void Kill();  // SIGKILL and reap
 
  private:
-  DaemonProcess(pid_t pid, int out) : pid_(pid), out_(out) {}
+  ChildDaemon(pid_t pid, int out) : pid_(pid), out_(out) {}
   bool ReadLine(uint64_t until_us, std::string* line);
 
   pid_t pid_ = -1;
@@ -64,4 +64,4 @@ class DaemonProcess {
 
 }  // namespace crumb
 
-#endif  // CRUMB_TESTS_SUPPORT_DAEMON_PROCESS_H_
+#endif  // CRUMB_TESTS_SUPPORT_CHILD_DAEMON_H_
