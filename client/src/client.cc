@@ -155,6 +155,8 @@ void Client::Impl::Lose() {
   session.Close(kGoodbyeOnLossMs);
   waker.Watch(-1);
   table.FailAll(Code::kUnavailable, &ready);
+  waker.SetTimer(0);
+  if (!ready.empty()) waker.Raise();
 }
 
 void Client::Impl::WatchLife(uint64_t now_us) {
@@ -311,9 +313,9 @@ Status Client::SubmitDelete(const Layout& layout, const std::vector<Block>& bloc
 size_t Client::Drain(uint32_t timeout_ms, std::vector<Completion>* out) {
   const uint64_t until_us = impl_->clock.now_us() + uint64_t{timeout_ms} * 1000;
   impl_->Progress();
-  for (uint64_t now_us = 0; impl_->ready.empty() && impl_->session.open();) {
+  while (impl_->ready.empty()) {
     impl_->PrepareSleep();
-    now_us = impl_->clock.now_us();
+    const uint64_t now_us = impl_->clock.now_us();
     if (!impl_->ready.empty() || now_us >= until_us) break;
     impl_->waker.Wait(until_us - now_us);
     impl_->Progress();
@@ -323,7 +325,6 @@ size_t Client::Drain(uint32_t timeout_ms, std::vector<Completion>* out) {
   impl_->ready.clear();
   // Readable until a Drain finds nothing: a worker that drains once per wake-up loses nothing.
   if (count != 0) impl_->waker.Raise();
-  if (count == 0 && !impl_->session.open()) impl_->waker.Lower();
   return count;
 }
 

@@ -107,7 +107,7 @@ class Place {
                                 << "pool:\n  dram_bytes: " << dram_bytes << "\n"
                                 << "nvme:\n  bytes: " << nvme_bytes << "\n"
                                 << "  segment_bytes: " << segment_bytes(nvme_bytes) << "\n"
-                                << "log:\n  level: warn\n";
+                                << "log:\n  level: warning\n";
   }
   absl::StatusOr<std::unique_ptr<ChildDaemon>> Spawn() {
     return ChildDaemon::Spawn({.program = settings_.crumbd,
