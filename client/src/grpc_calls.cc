@@ -51,7 +51,8 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
     message_.set_layout_handle(request_->layout_handle);
     FillName(wire.digest, wire.part, message_.mutable_block());
     message_.set_form(static_cast<v1::Form>(request_->form));
-    message_.set_deadline_ms(request_->deadline_ms);
+    // A waiting get ends with its wait, as it does over UCX.
+    message_.set_deadline_ms(request_->wait_ms != 0 ? request_->wait_ms : request_->deadline_ms);
     message_.set_wait_ms(request_->wait_ms);
     queue_->Enter(&context_);
     env.stub->async()->Get(&context_, &message_, this);

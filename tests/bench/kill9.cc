@@ -8,6 +8,7 @@
 #include <deque>
 #include <fstream>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,7 @@ struct Settings {
 
 constexpr uint32_t kDepth = 16;
 constexpr uint32_t kPutsPerCycle = 240;
+constexpr uint32_t kRecent = 48;
 constexpr uint32_t kStartMs = 30'000;
 constexpr uint32_t kPatienceMs = 60'000;
 constexpr double kDistanceMax = 0.5;
@@ -190,14 +192,18 @@ class Worker {
     uint32_t puts = 0;
     const SteadyClock clock;
     while (clock.now_us() < stop_us && client_->connected()) {
-      const size_t kind = rng_->Below(kKindCount);
-      const uint64_t number = rng_->Below(kKinds[kind].keys);
       const uint64_t dice = rng_->Below(10);
       Verb verb = dice < 5 ? Verb::kPut : (dice < 9 ? Verb::kGet : Verb::kDelete);
       if (verb == Verb::kPut && puts >= kPutsPerCycle) verb = Verb::kGet;
+      size_t kind = rng_->Below(kKindCount);
+      uint64_t number = rng_->Below(kKinds[kind].keys);
+      // What was put lately is asked for most: so gets and deletes meet puts under way.
+      if (verb != Verb::kPut && !recent_.empty() && rng_->Chance(3, 4)) {
+        std::tie(kind, number) = recent_[rng_->Below(recent_.size())];
+      }
       if ((*models_)[kind][number].busy) continue;
       if (Submit(verb, kind, number)) {
-        puts += verb == Verb::kPut ? 1 : 0;
+        if (verb == Verb::kPut) Remember(kind, number, puts++);
         Progress(0);
       } else {
         Progress(1);
@@ -227,6 +233,11 @@ class Worker {
     uint32_t generation = 0;
     bool durable = false;
   };
+
+  void Remember(size_t kind, uint64_t number, uint32_t put) {
+    if (recent_.size() < kRecent) recent_.emplace_back();
+    recent_[put % kRecent % recent_.size()] = {kind, number};
+  }
 
   MutableBytes SlotOf(size_t lane, size_t kind) {
     const uint64_t bytes = kKinds[kind].bytes;
@@ -337,6 +348,7 @@ class Worker {
   std::array<Set, kKindCount> sets_;
   std::vector<Lane> lanes_;
   std::vector<Completion> done_;
+  std::vector<std::pair<size_t, uint64_t>> recent_;
 };
 
 // Starts the daemon; now and then kills it while it starts.

@@ -111,6 +111,12 @@ void ChildDaemon::Signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
+void ChildDaemon::Stop() {
+  Signal(SIGSTOP);
+  int status = 0;
+  CRUMB_CHECK(::waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status));
+}
+
 int ChildDaemon::Wait(uint32_t timeout_ms) {
   if (pid_ <= 0) return -1;
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));

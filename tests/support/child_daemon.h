@@ -47,6 +47,8 @@ class ChildDaemon {
   pid_t pid() const { return pid_; }
 
   void Signal(int number) const;
+  // SIGSTOP, and returns when all its threads stand still.
+  void Stop();
   // Exit status as waitpid gives it; -1 if it does not end in time.
   int Wait(uint32_t timeout_ms);
   void Kill();  // SIGKILL and reap

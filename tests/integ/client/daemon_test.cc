@@ -366,7 +366,7 @@ TEST_P(RealDaemon, AStoppedDaemonIsATimeoutNotAHang) {
   std::vector<uint8_t> memory(2 * bytes);
   const uint32_t set = Lend(layout, &memory, bytes);
   ASSERT_EQ(Put(layout, set, At("k", 0), {}).code, Code::kOk);
-  daemon_->Signal(SIGSTOP);
+  daemon_->Stop();
   RequestOptions soon;
   soon.deadline_ms = 300;
   Ticket ticket = 0;
