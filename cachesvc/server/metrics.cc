@@ -20,7 +20,7 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::array<const char*, kEngineOpCount> kOps = {"put", "get", "lookup", "delete", "pin"};
 constexpr std::array<const char*, kPhaseCount> kPhases = {"queue", "index", "io", "codec", "wire"};
-constexpr double kMicro = 1e-6;
+constexpr double kMicros = 1e6;  // divided by, so that bounds print as 1e-05, not 9.99e-06
 
 class Families {
  public:
@@ -46,7 +46,7 @@ class Families {
   }
   static void Histogram(MetricFamily* family, const LatencyHistogram& histogram, Labels labels) {
     ClientMetric metric = Make(std::move(labels));
-    double bound = 10 * kMicro;
+    double bound = 10 / kMicros;
     uint64_t cumulative = 0;
     for (size_t i = 0; i < LatencyHistogram::kBuckets; ++i, bound *= 2) {
       cumulative += histogram.counts[i];
@@ -54,7 +54,7 @@ class Families {
       metric.histogram.bucket.push_back({.cumulative_count = cumulative, .upper_bound = bound});
     }
     metric.histogram.sample_count = cumulative;
-    metric.histogram.sample_sum = static_cast<double>(histogram.sum_us) * kMicro;
+    metric.histogram.sample_sum = static_cast<double>(histogram.sum_us) / kMicros;
     family->metric.push_back(std::move(metric));
   }
   std::vector<MetricFamily>& list() { return families_; }
@@ -179,7 +179,7 @@ void AddCodec(const EngineStats& s, Families* out) {
   for (const auto& [dir, us] : {std::pair{"encode", s.encode_us}, {"decode", s.decode_us}}) {
     ClientMetric metric;
     metric.label.push_back({.name = "dir", .value = dir});
-    metric.counter.value = static_cast<double>(us) * kMicro;
+    metric.counter.value = static_cast<double>(us) / kMicros;
     seconds.metric.push_back(std::move(metric));
   }
   out->Counter("crumb_codec_bytes_total", "Bytes of encoded pages, before and after.",
@@ -222,7 +222,7 @@ void AddStorage(const EngineStats& s, Families* out) {
   out->Gauge("crumb_quarantined_segments", "Segments set aside after bad records.",
              static_cast<double>(n.segments_quarantined));
   out->Gauge("crumb_recovery_seconds", "How long the last recovery took.",
-             static_cast<double>(n.recovery_us) * kMicro);
+             static_cast<double>(n.recovery_us) / kMicros);
   out->Gauge("crumb_recovered_blocks", "Pages that it found.", static_cast<double>(n.recovered));
   out->Counter("crumb_recovery_dropped_total", "Records that it did not take.", n.dropped_torn,
                {{"reason", "torn"}});
