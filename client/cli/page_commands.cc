@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cachesvc/base/bytes.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/page_header.h"
 #include "client/cli/cli.h"
 #include "client/cli/file_io.h"
 #include "client/cli/format.h"
+#include "client/cli/put_mismatch.h"
 
 namespace crumb::cli {
 namespace {
@@ -99,6 +101,32 @@ bool Await(Context* context, client::Client* client, client::Ticket ticket,
   return true;
 }
 
+// Where a page is and how it is packed: nothing is known of what is not there, and a verb that
+// names no tier (rm) says nothing of precision either.
+bool IsSomewhere(const client::Result& result) {
+  return ExitOf(result.code) == kExitOk && result.tier != client::Tier::kNone;
+}
+
+nlohmann::json WhereJson(const client::Result& result) {
+  nlohmann::json out = {{"result", client::ToString(result.code)},
+                        {"tier", nullptr},
+                        {"precision", nullptr},
+                        {"lossy_depth", nullptr}};
+  if (!IsSomewhere(result)) return out;
+  out["tier"] = client::ToString(result.tier);
+  out["precision"] = client::ToString(result.precision);
+  out["lossy_depth"] = result.lossy_depth;
+  return out;
+}
+
+const char* TierText(const client::Result& result) {
+  return IsSomewhere(result) ? client::ToString(result.tier) : "-";
+}
+
+const char* PrecisionText(const client::Result& result) {
+  return IsSomewhere(result) ? client::ToString(result.precision) : "-";
+}
+
 std::string Explain(const client::Result& result) {
   return result.note.empty() ? client::ToString(result.code)
                              : absl::StrCat(client::ToString(result.code), ": ", result.note);
@@ -145,18 +173,22 @@ void Put(Context* context, const PageArgs& args) {
   context->exit = ExitOf(result.code);
   const bool stored = context->exit == kExitOk;
   if (context->globals.json) {
-    context->out << nlohmann::json{{"result", client::ToString(result.code)},
-                                   {"tier", client::ToString(result.tier)},
-                                   {"precision", client::ToString(result.precision)},
-                                   {"durable", stored && args.durable}}
-                        .dump()
-                 << "\n";
+    nlohmann::json document = WhereJson(result);
+    document.erase("lossy_depth");
+    document["durable"] = stored && args.durable;
+    context->out << document.dump() << "\n";
   }
   if (!stored) {
-    context->err << "crumbctl: put: " << Explain(result) << "\n";
+    context->err << "crumbctl: put: " << Explain(result);
+    if (result.code == client::Code::kMismatch) {
+      context->err << ": "
+                   << ExplainMismatch(setup.layout, args.part, args.token_count, options.form,
+                                      AsBytes(*value));
+    }
+    context->err << "\n";
   } else if (!context->globals.json) {
-    context->out << client::ToString(result.code) << " " << client::ToString(result.tier) << " "
-                 << client::ToString(result.precision) << (args.durable ? " durable" : "") << "\n";
+    context->out << client::ToString(result.code) << " " << TierText(result) << " "
+                 << PrecisionText(result) << (args.durable ? " durable" : "") << "\n";
   }
 }
 
@@ -195,13 +227,9 @@ void Get(Context* context, const PageArgs& args) {
   // With -o - the data is on stdout: words go to stderr.
   std::ostream& words = args.file == "-" ? context->err : context->out;
   if (context->globals.json) {
-    words << nlohmann::json{{"result", client::ToString(result.code)},
-                            {"tier", client::ToString(result.tier)},
-                            {"precision", client::ToString(result.precision)},
-                            {"lossy_depth", result.lossy_depth},
-                            {"bytes", result.value_bytes}}
-                 .dump()
-          << "\n";
+    nlohmann::json document = WhereJson(result);
+    document["bytes"] = result.value_bytes;
+    words << document.dump() << "\n";
   }
   if (context->exit != kExitOk) {
     context->err << "crumbctl: get: " << Explain(result) << "\n";
@@ -234,13 +262,10 @@ void ShowKeys(Context* context, const PageArgs& args, const std::vector<client::
     if (result.code != client::Code::kOk && context->exit == kExitOk) {
       context->exit = ExitOf(result.code);
     }
-    all.push_back({{"key", key},
-                   {"result", client::ToString(result.code)},
-                   {"tier", client::ToString(result.tier)},
-                   {"precision", client::ToString(result.precision)},
-                   {"lossy_depth", result.lossy_depth}});
-    absl::StrAppend(&rows, key, "\t", client::ToString(result.code), "\t",
-                    client::ToString(result.tier), "\t", client::ToString(result.precision), "\n");
+    all.push_back(WhereJson(result));
+    all.back()["key"] = key;
+    absl::StrAppend(&rows, key, "\t", client::ToString(result.code), "\t", TierText(result), "\t",
+                    PrecisionText(result), "\n");
   }
   if (context->globals.json) {
     // Keys may be any bytes: what is no UTF-8 is replaced.

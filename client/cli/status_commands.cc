@@ -50,6 +50,14 @@ void Render(const Json& document, std::ostream* out) {
   }
 }
 
+// Before the first encode there is no ratio; the daemon says 0 then, which no ratio of bytes is.
+void ForgetEmptyRatio(Json* document) {
+  const auto codec = document->find("codec");
+  if (codec == document->end() || !codec->is_object()) return;
+  const auto ratio = codec->find("ratio");
+  if (ratio != codec->end() && ratio->is_number() && ratio->get<double>() <= 0) *ratio = nullptr;
+}
+
 // A member, or null where a daemon of another version does not have it.
 const Json& At(const Json& node, const char* key) {
   static const Json kNull;
@@ -96,8 +104,11 @@ void PrintSummary(const Json& document, std::ostream* out) {
   *out << "crumbd " << Text(document, "version") << " on " << Text(document, "node") << ", "
        << Text(document, "state") << ", up "
        << absl::StrFormat("%.0f s", Number(document, "uptime_seconds")) << "\n";
-  *out << absl::StrFormat("hit ratio %.1f %%, compression %.2f x, %d sessions, %s resident\n",
-                          100 * Number(document, "hit_ratio"), Number(codec, "ratio"),
+  *out << absl::StrFormat("hit ratio %.1f %%, compression %s, %d sessions, %s resident\n",
+                          100 * Number(document, "hit_ratio"),
+                          At(codec, "ratio").is_number()
+                              ? absl::StrFormat("%.2f x", Number(codec, "ratio"))
+                              : std::string("-"),
                           static_cast<int64_t>(Number(At(document, "clients"), "sessions")),
                           HumanBytes(Number(process, "resident_bytes")));
   PrintTiers(document, out);
@@ -118,10 +129,11 @@ void Status(Context* context) {
   if (!admin.ok()) return context->Fail(admin.status());
   absl::StatusOr<std::string> text = (*admin)->StatusJson();
   if (!text.ok()) return context->Fail(text.status());
-  const Json document = Json::parse(*text, nullptr, false);
+  Json document = Json::parse(*text, nullptr, false);
   if (document.is_discarded() || !document.is_object()) {
     return context->Fail(absl::DataLossError("the daemon's status is not a JSON object"));
   }
+  ForgetEmptyRatio(&document);
   if (context->globals.json) {
     context->out << document.dump(2) << "\n";
     return;

@@ -17,6 +17,7 @@
 namespace crumb::cli {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -205,11 +206,22 @@ TEST_F(Crumbctl, APageGoesInAndComesOut) {
   EXPECT_EQ(keys["prefix"], 1);
   EXPECT_EQ(keys["keys"][1]["result"], "miss");
   EXPECT_EQ(keys["keys"][2]["tier"], "dram");
+  // What is not there has no tier, no precision and no history.
+  for (const char* field : {"tier", "precision", "lossy_depth"}) {
+    EXPECT_TRUE(keys["keys"][1][field].is_null()) << field;
+    EXPECT_FALSE(keys["keys"][2][field].is_null()) << field;
+  }
+  outcome = Run({"lookup", "--layout", "small", "key-grpc", "none"});
+  EXPECT_THAT(outcome.out, ContainsRegex("key-grpc +ok +dram +raw"));
+  EXPECT_THAT(outcome.out, ContainsRegex("none +miss +- +-"));
   EXPECT_EQ(Run({"pin", "--layout", "small", "--ttl", "1000", "key-grpc"}).exit, kExitOk);
   EXPECT_EQ(Run({"unpin", "--layout", "small", "key-grpc"}).exit, kExitOk);
   EXPECT_EQ(Run({"pin", "--layout", "small", "none"}).exit, kExitFailed);
   EXPECT_EQ(Run({"rm", "--layout", "small", "key-grpc"}).exit, kExitOk);
   EXPECT_EQ(Run({"rm", "--layout", "small", "key-grpc"}).exit, kExitFailed);
+  EXPECT_THAT(Run({"rm", "--layout", "small", "key-grpc"}).out, ContainsRegex("miss +- +-"));
+  outcome = Run({"--json", "get", "--layout", "small", "--key", "none", "-o", dir_ + "/gone.bin"});
+  EXPECT_TRUE(nlohmann::json::parse(outcome.out)["precision"].is_null()) << outcome.out;
   outcome = Run({"get", "--layout", "small", "--key", "key-grpc", "-o", dir_ + "/gone.bin"});
   EXPECT_EQ(outcome.exit, kExitFailed);
   EXPECT_THAT(outcome.err, HasSubstr("miss"));
@@ -284,6 +296,13 @@ TEST_F(Crumbctl, RefusalsAndDeadlinesHaveTheirCodes) {
   EXPECT_EQ(outcome.exit, kExitRefused);
   EXPECT_THAT(outcome.err, HasSubstr("quota"));
   EXPECT_THAT(outcome.err, HasSubstr("the fake refuses"));
+  daemon_->Set({.put_result = BlockResult::kMismatch});
+  outcome = Run({"put", "--layout", "small", "--key", "k", "--form", "packed",
+                 Write("packed.bin", Page(1) + "x")});
+  EXPECT_EQ(outcome.exit, kExitUsage);
+  EXPECT_THAT(outcome.err, HasSubstr("expected " + std::to_string(kRawBytes)));
+  EXPECT_THAT(outcome.err, HasSubstr("got " + std::to_string(kRawBytes + 1)));
+  EXPECT_THAT(outcome.err, HasSubstr("--form raw"));
   daemon_->Set({.hold = true});
   outcome = Run(
       {"--deadline-ms", "100", "get", "--layout", "small", "--key", "k", "-o", dir_ + "/out.bin"});
@@ -298,6 +317,21 @@ TEST_F(Crumbctl, StatusIsTheDaemonsDocument) {
   EXPECT_THAT(outcome.out, HasSubstr("1.00 MiB"));
   outcome = Run({"--json", "status"});
   EXPECT_EQ(nlohmann::json::parse(outcome.out)["version"], "fake");
+}
+
+TEST_F(Crumbctl, StatusShowsNoRatioBeforeTheFirstEncode) {
+  StartDaemon();
+  const auto document = [](const char* ratio) {
+    return std::string(R"({"tiers":{},"operations":{},"codec":{"ratio":)") + ratio + "}}";
+  };
+  daemon_->SetStatus(document("0.0"));
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("compression -,"));
+  EXPECT_TRUE(nlohmann::json::parse(Run({"--json", "status"}).out)["codec"]["ratio"].is_null());
+  daemon_->SetStatus(document("null"));
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("compression -,"));
+  daemon_->SetStatus(document("7.25"));
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("compression 7.25 x,"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"--json", "status"}).out)["codec"]["ratio"], 7.25);
 }
 
 TEST_F(Crumbctl, BenchMeasuresChecksAndCleansUp) {

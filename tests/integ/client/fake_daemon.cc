@@ -56,6 +56,7 @@ struct Store {
   std::mutex mutex;
   std::condition_variable changed;
   FakeFaults faults;
+  std::string status;
   std::map<uint64_t, SessionState> sessions;
   std::vector<FakeLayout> layouts;
   std::map<ValueKey, std::string> values;
@@ -487,6 +488,10 @@ class AdminService final : public v1::Admin::Service {
   explicit AdminService(Store* store) : store_(store) {}
   grpc::Status Status(ServerContext*, const v1::StatusRequest*, v1::StatusReply* reply) override {
     const std::lock_guard<std::mutex> lock(store_->mutex);
+    if (!store_->status.empty()) {
+      reply->set_json(store_->status);
+      return grpc::Status::OK;
+    }
     reply->set_json(
         "{\"version\":\"fake\",\"tiers\":{\"dram\":{\"used_bytes\":1048576}},"
         "\"values\":" +
@@ -539,6 +544,10 @@ class FakeDaemonImpl final : public FakeDaemon {
       store_.faults = faults;
     }
     store_.changed.notify_all();
+  }
+  void SetStatus(const std::string& json) override {
+    const std::lock_guard<std::mutex> lock(store_.mutex);
+    store_.status = json;
   }
   size_t held() const override {
     const std::lock_guard<std::mutex> lock(store_.mutex);

@@ -35,6 +35,8 @@ class FakeDaemon {
   virtual ~FakeDaemon() = default;
 
   virtual void Set(const FakeFaults& faults) = 0;
+  // What Status answers from now on, instead of a document of another version's.
+  virtual void SetStatus(const std::string& json) = 0;
   // What a hold keeps back.
   virtual size_t held() const = 0;
   virtual size_t sessions() const = 0;
