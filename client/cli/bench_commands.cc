@@ -31,11 +31,14 @@ struct BenchArgs {
   bool verify = false;
 };
 
-// Ctrl-C ends a run early, with its report and its clean-up. A flag, because a signal handler may
-// touch nothing else.
+// Ctrl-C ends a run early, with its report and its clean-up; a second one ends crumbctl at once. A
+// flag, because a signal handler may touch nothing else.
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
-extern "C" void RequestStop(int) { stop_requested.store(true, std::memory_order_relaxed); }
+extern "C" void RequestStop(int) {
+  stop_requested.store(true, std::memory_order_relaxed);
+  std::signal(SIGINT, SIG_DFL);
+}
 
 double CpuSeconds() {
   rusage usage{};
@@ -168,6 +171,7 @@ bool StartWorkers(Context* context, const BenchArgs& args, Run* run) {
   if (run->plan.keys == 0) return true;
   const client::Status status = run->workers[0]->Prefill();
   if (!status.ok()) context->Fail(status);
+  if (status.code == client::Code::kCancelled) context->exit = kExitInterrupted;
   return status.ok();
 }
 

@@ -137,8 +137,9 @@ client::Status BenchWorker::Prefill() {
   std::vector<client::Completion> done;
   uint64_t next = 0;
   BenchTally tally;
-  while (next < plan_.keys || client_->in_flight() > 0) {
-    for (size_t i = 0; i < lanes_.size() && next < plan_.keys; ++i) {
+  const auto stopped = [this] { return plan_.stop->load(std::memory_order_relaxed); };
+  while ((next < plan_.keys && !stopped()) || client_->in_flight() > 0) {
+    for (size_t i = 0; i < lanes_.size() && next < plan_.keys && !stopped(); ++i) {
       if (lanes_[i].ticket != 0) continue;
       tally.next_key = next;
       if (client::Status status = Submit(i, BenchVerb::kPut, &tally); !status.ok()) return status;
@@ -157,6 +158,7 @@ client::Status BenchWorker::Prefill() {
     }
     if (!client_->connected()) return {client::Code::kUnavailable, "the daemon was lost"};
   }
+  if (stopped()) return {client::Code::kCancelled, "interrupted before anything was measured"};
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/file_io.h"
 #include "client/src/address.h"
 #include "client/src/status_map.h"
 
@@ -16,7 +17,7 @@ constexpr char kVersion[] = "crumbctl 0.1.0";
 
 constexpr char kFooter[] =
     "Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable, 4 refused (auth, "
-    "quota, busy), 5 deadline.\n"
+    "quota, busy), 5 deadline, 130 Ctrl-C, 141 the reader of the output went.\n"
     "Example: crumbctl status\n"
     "         crumbctl --server unix:/run/crumb/crumbd.sock layout add model.yaml\n";
 
@@ -79,6 +80,11 @@ void Context::Fail(const client::Status& status) {
 void Context::Usage(const std::string& message) {
   err << "crumbctl: " << message << "\n";
   exit = kExitUsage;
+}
+
+void Context::FailOutput(const std::string& path, const absl::Status& status) {
+  if (path != "-" || !ReaderIsGone()) return Fail(status);
+  exit = kExitClosedPipe;
 }
 
 absl::StatusOr<client::ChannelOptions> ChannelFor(const Globals& globals) {
@@ -146,6 +152,19 @@ bool FindLayout(Context* context, client::Client* client, const std::string& tex
   return false;
 }
 
+namespace {
+
+// What was printed must have arrived; a reader that took what it wanted and went is no news.
+int ExitAfterOutput(const Context& context) {
+  context.out.flush();
+  if (context.out) return context.exit;
+  if (ReaderIsGone()) return kExitClosedPipe;
+  context.err << "crumbctl: the output could not be written\n";
+  return kExitFailed;
+}
+
+}  // namespace
+
 int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   Context context{.globals = {}, .out = out, .err = err};
   CLI::App app("Talks to crumbd, the KV-cache daemon.", "crumbctl");
@@ -166,17 +185,12 @@ int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::os
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" with code 0 to CLI11, printed on `out`.
-    return app.exit(error, out, err) == 0 ? kExitOk : kExitUsage;
+    return app.exit(error, out, err) == 0 ? ExitAfterOutput(context) : kExitUsage;
   } catch (const std::exception& error) {
     err << "crumbctl: " << error.what() << "\n";
     return kExitFailed;
   }
-  out.flush();
-  if (!out) {
-    err << "crumbctl: the output could not be written\n";
-    return kExitFailed;
-  }
-  return context.exit;
+  return ExitAfterOutput(context);
 }
 
 }  // namespace crumb::cli

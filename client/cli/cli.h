@@ -27,6 +27,9 @@ inline constexpr int kExitUsage = 2;        // wrong arguments or input files
 inline constexpr int kExitUnreachable = 3;  // no daemon there
 inline constexpr int kExitRefused = 4;      // auth, quota, busy
 inline constexpr int kExitDeadline = 5;
+// What a shell reports of any program that these end.
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C
+inline constexpr int kExitClosedPipe = 141;   // the reader of the output went
 
 int ExitOf(client::Code code);
 int ExitOf(const absl::Status& status);
@@ -48,6 +51,8 @@ struct Context {
   void Fail(const absl::Status& status);
   void Fail(const client::Status& status);
   void Usage(const std::string& message);
+  // Data could not be written to `path`. Silent where standard output's reader went.
+  void FailOutput(const std::string& path, const absl::Status& status);
 };
 
 // Address from --server, the environment or the usual places.

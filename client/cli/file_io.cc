@@ -2,6 +2,7 @@
 #include "client/cli/file_io.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,6 +81,11 @@ absl::Status WriteFile(const std::string& path, Bytes content) {
   }
   if (!status.ok()) ::unlink(target.c_str());
   return status;
+}
+
+bool ReaderIsGone() {
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 }  // namespace crumb::cli

@@ -15,6 +15,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t bytes_max
 // "-" is standard output. Through a temporary file beside it and a rename: whole or not at all.
 absl::Status WriteFile(const std::string& path, Bytes content);
 
+// Standard output is a pipe whose reader went, as `| head` does.
+bool ReaderIsGone();
+
 }  // namespace crumb::cli
 
 #endif  // CRUMB_CLIENT_CLI_FILE_IO_H_

@@ -221,7 +221,7 @@ void Get(Context* context, const PageArgs& args) {
   if (context->exit == kExitOk) {
     const Bytes content(reinterpret_cast<const uint8_t*>(value.data()), result.value_bytes);
     if (absl::Status written = WriteFile(args.file, content); !written.ok()) {
-      return context->Fail(written);
+      return context->FailOutput(args.file, written);
     }
   }
   // With -o - the data is on stdout: words go to stderr.

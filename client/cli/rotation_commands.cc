@@ -108,8 +108,9 @@ void Export(Context* context, const std::string& prefix, const std::string& path
     file += piece;
     return absl::OkStatus();
   });
-  if (status.ok()) status = WriteFile(path, AsBytes(file));
   if (!status.ok()) return context->Fail(status);
+  status = WriteFile(path, AsBytes(file));
+  if (!status.ok()) return context->FailOutput(path, status);
   context->err << file.size() << " bytes\n";
 }
 
