@@ -230,6 +230,9 @@ void AddStorage(const EngineStats& s, Families* out) {
   Families::Counter(dropped, n.dropped_checksum, {{"reason", "crc"}});
   Families::Counter(dropped, n.dropped_stale, {{"reason", "stale"}});
   Families::Counter(dropped, n.dropped_format, {{"reason", "format"}});
+  Families::Counter(dropped, n.dropped_stamp, {{"reason", "stamp"}});
+  out->Gauge("crumb_recovery_missing_bytes", "What the log file lacked of its length at the start.",
+             static_cast<double>(n.bytes_missing));
 }
 
 void AddNetwork(const Snapshot& snapshot, Families* out) {

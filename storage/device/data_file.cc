@@ -193,6 +193,7 @@ absl::Status Prepare(const FileDeviceOptions& options, const struct stat& info, 
       return absl::PermissionDeniedError(
           absl::StrCat(options.path, ": cannot be made private (mode 0600): ", Why(errno)));
     }
+    file->bytes_before = bytes_before;
     CRUMB_TRY(Size(options, bytes_before, file));
     if (::fsync(fd) != 0) {
       return absl::UnavailableError(absl::StrCat(options.path, ": fsync: ", Why(errno)));

@@ -15,6 +15,7 @@ namespace crumb {
 struct DataFile {
   DeviceFd fd;  // holds the lock
   bool block_device = false, direct = false, preallocated = false;
+  uint64_t bytes_before = 0;                 // 0 also for a block device
   std::string direct_note, allocation_note;  // why not, if not
 };
 

@@ -62,6 +62,7 @@ absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
   FileDevice out;
   out.direct = file.direct;
   out.preallocated = file.preallocated;
+  out.bytes_before = file.bytes_before;
   absl::StatusOr<std::unique_ptr<Ring>> ring = absl::UnavailableError("io_uring is switched off");
   if (options.allow_uring) ring = MakeUringRing(file.fd.get(), options.depth);
   out.uring = ring.ok();

@@ -34,7 +34,8 @@ struct FileDeviceOptions {
 struct FileDevice {
   std::unique_ptr<BlockDevice> device;
   bool uring = false, direct = false, preallocated = false;
-  std::string description;  // one line for the log: what is in use, and why anything is not
+  uint64_t bytes_before = 0;  // of the file as it was found; 0: new, empty, or a block device
+  std::string description;    // one line for the log: what is in use, and why anything is not
 };
 
 // FAILED_PRECONDITION: link, in use, refused by `accept`; RESOURCE_EXHAUSTED: the file system is

@@ -33,6 +33,7 @@ struct Evidence {
   enum class Kind : uint8_t { kNothing, kUnreadable, kMarked };
   Kind kind = Kind::kNothing;
   bool footer_damaged = false;
+  bool cut = false;  // the file ended in this segment: its mark is made of what its records say
   SegmentMark mark;
 };
 
@@ -55,13 +56,16 @@ class Recovery {
     bool newest = false;   // only this one may take appends again: generations follow the sequence
   };
 
+  absl::Status GoOn() const;
   absl::Status Read(std::vector<IoRequest> requests, std::vector<int>* errors,
                     absl::Span<AlignedBuffer* const> buffers);
   absl::Status BlankNewSegments();
   absl::Status ReadMarks();
   void TakeMark(uint32_t segment, Bytes block, int error);
   absl::Status ScanWhole(const ScanTarget& target, SegmentContents* out, bool* readable);
+  absl::Status TakeCut();
   absl::Status TakeUnreadable();
+  void SortNewestFirst();
   absl::Status LoadFooters(size_t from);
   absl::Status RecoverSegment(uint32_t segment);
   absl::Status SealedContents(uint32_t segment, SegmentContents* out);
@@ -100,6 +104,12 @@ class Recovery {
   uint32_t generation_max_ = 0;
 };
 
+absl::Status Recovery::GoOn() const {
+  const std::atomic<bool>* stop = state_.options.stop;
+  if (stop == nullptr || !stop->load(std::memory_order_relaxed)) return absl::OkStatus();
+  return absl::CancelledError("asked to stop while the log was read");
+}
+
 // WHY abandon: a device that fell silent may still write into the buffers.
 absl::Status Recovery::Read(std::vector<IoRequest> requests, std::vector<int>* errors,
                             absl::Span<AlignedBuffer* const> buffers) {
@@ -135,14 +145,46 @@ absl::Status Recovery::ReadMarks() {
                           marks.data() + uint64_t{i} * kLogBlock, kLogBlock, 0});
     }
     std::vector<int> errors;
+    CRUMB_TRY(GoOn());
     CRUMB_TRY(Read(std::move(requests), &errors, {&marks}));
     for (uint32_t i = 0; i < count; ++i) {
       TakeMark(first + i, marks.span().subspan(uint64_t{i} * kLogBlock, kLogBlock), errors[i]);
     }
   }
+  return absl::OkStatus();
+}
+
+void Recovery::SortNewestFirst() {
   std::sort(newest_first_.begin(), newest_first_.end(), [this](uint32_t a, uint32_t b) {
     return evidence_[a].mark.generation > evidence_[b].mark.generation;
   });
+}
+
+// A file that was cut lost the mark of the segment in which it ends. What lies before the cut is
+// whole and says itself where it belongs.
+absl::Status Recovery::TakeCut() {
+  const LogGeometry& geometry = state_.geometry;
+  const uint64_t present = state_.options.bytes_present;
+  const uint64_t said = uint64_t{state_.superblock.segment_count} * geometry.segment_bytes;
+  if (present == 0 || present >= said) return absl::OkStatus();
+  state_.stats.bytes_missing = said - present;
+  const uint64_t segment = present / geometry.segment_bytes;
+  if (segment >= geometry.segment_count) return absl::OkStatus();
+  Evidence& evidence = evidence_[segment];
+  if (evidence.kind == Evidence::Kind::kMarked) return absl::OkStatus();
+  SegmentContents ignored;
+  bool readable = true;
+  ScanTarget target = Target(static_cast<uint32_t>(segment));
+  target.generation = 0;
+  CRUMB_TRY(ScanWhole(target, &ignored, &readable));
+  const uint32_t generation = NewestGeneration(target, scan_.span());
+  if (generation == 0) return absl::OkStatus();
+  evidence = {.kind = Evidence::Kind::kMarked, .cut = true, .mark = {}};
+  evidence.mark.log_id = state_.superblock.log_id;
+  evidence.mark.segment = static_cast<uint32_t>(segment);
+  evidence.mark.generation = generation;
+  generation_max_ = std::max(generation_max_, generation);
+  newest_first_.push_back(static_cast<uint32_t>(segment));
   return absl::OkStatus();
 }
 
@@ -184,6 +226,7 @@ absl::Status Recovery::ScanWhole(const ScanTarget& target, SegmentContents* out,
   }
   *out = ScanSegment(target, scan_.span());
   state_.stats.dropped_format += out->bad_format;
+  state_.stats.dropped_stamp += out->bad_stamp;
   return absl::OkStatus();
 }
 
@@ -192,6 +235,7 @@ absl::Status Recovery::ScanWhole(const ScanTarget& target, SegmentContents* out,
 absl::Status Recovery::TakeUnreadable() {
   for (uint32_t segment = 0; segment < evidence_.size(); ++segment) {
     if (evidence_[segment].kind != Evidence::Kind::kUnreadable) continue;
+    CRUMB_TRY(GoOn());
     ++state_.stats.dropped_torn;
     SegmentContents contents;
     bool readable = true;
@@ -333,7 +377,11 @@ absl::Status Recovery::RecoverSegment(uint32_t segment) {
   contents.end_blocks = state_.geometry.DataBegin(segment);
   bool readable = true;
   if (mark.state == MarkState::kOpen) {
-    if (state_.superblock.clean == 0) CRUMB_TRY(ScanWhole(Target(segment), &contents, &readable));
+    const bool cut = evidence_[segment].cut;
+    if (cut || state_.superblock.clean == 0) {
+      CRUMB_TRY(ScanWhole(Target(segment), &contents, &readable));
+    }
+    if (cut) readable = false;  // it has no mark on the disk: it is sealed, never opened again
     state_.stats.dropped_torn += contents.bad_checksum;
     if (IsEmptyOpen(contents, segment) && readable) {
       // Marked ahead of its use: at most one, the newest. Others are simply free.
@@ -463,10 +511,14 @@ absl::Status Recovery::Run() {
   // WHY first: what a killed process wrote may still be in the drive's cache. It will be read, and
   // promised durable, as if it were stable: so let it be stable.
   CRUMB_TRY(RunOne(device_, {IoOp::kSync, 0, nullptr, 0, 0}, "sync"));
+  CRUMB_TRY(GoOn());
   CRUMB_TRY(BlankNewSegments());
   CRUMB_TRY(ReadMarks());
+  CRUMB_TRY(TakeCut());
+  SortNewestFirst();
   CRUMB_TRY(TakeUnreadable());
   for (size_t i = 0; i < newest_first_.size(); ++i) {
+    CRUMB_TRY(GoOn());
     if (!footers_.contains(newest_first_[i])) CRUMB_TRY(LoadFooters(i));
     CRUMB_TRY(RecoverSegment(newest_first_[i]));
   }

@@ -22,12 +22,24 @@ bool BelongsHere(const ScanTarget& target, const PageHeader& header, uint32_t of
   return header.placement == PlacementWord(target.salt, place);
 }
 
+// A whole page whose stamp was damaged: nobody can say any more whether it is the newest of its
+// key.
+bool StampIsSpoilt(const ScanTarget& target, const PageHeader& header, Bytes rest) {
+  if (target.generation == 0 || StampIsValid(header)) return false;
+  if (CheckHeaderFields(header) != PageCheck::kOk) return false;
+  const uint64_t slot_bytes = PageSlotBytes(header.payload_bytes);
+  return slot_bytes <= rest.size() && CheckPage(rest.subspan(0, slot_bytes)) == PageCheck::kOk;
+}
+
 // Takes the page at `at` if it is whole; returns how many blocks to go on.
 uint32_t TakePage(const ScanTarget& target, Bytes segment, uint32_t at, SegmentContents* out) {
   const Bytes rest =
       segment.subspan(uint64_t{at} * kLogBlock, uint64_t{target.end_blocks - at} * kLogBlock);
   const PageHeader header = LoadHeader(rest);
-  if (!BelongsHere(target, header, at)) return 1;
+  if (!BelongsHere(target, header, at)) {
+    if (StampIsSpoilt(target, header, rest)) ++out->bad_stamp;
+    return 1;
+  }
   out->sequence_max = std::max(out->sequence_max, header.log_sequence);
   const uint64_t slot_bytes = PageSlotBytes(header.payload_bytes);
   const bool fits = slot_bytes <= rest.size();
@@ -80,6 +92,28 @@ SegmentContents ScanSegment(const ScanTarget& target, Bytes segment) {
     at += step;
   }
   return out;
+}
+
+uint32_t NewestGeneration(const ScanTarget& target, Bytes segment) {
+  CRUMB_CHECK(uint64_t{target.end_blocks} * kLogBlock <= segment.size());
+  constexpr uint32_t kTombstoneMagic = TombstoneBlock{}.magic;
+  uint32_t newest = 0;
+  for (uint32_t at = target.begin_blocks; at < target.end_blocks; ++at) {
+    const Bytes block = segment.subspan(uint64_t{at} * kLogBlock, kLogBlock);
+    if (MagicAt(block, 0) == kPageMagic) {
+      ScanTarget own = target;
+      const PageHeader header = LoadHeader(block);
+      own.generation = header.generation;
+      if (BelongsHere(own, header, at)) newest = std::max(newest, header.generation);
+    } else if (MagicAt(block, 0) == kTombstoneMagic) {
+      TombstoneBlock found;
+      const bool ok = ParseTombstones(block, target.salt, &found) == ParseResult::kOk &&
+                      found.log_id == target.log_id && found.segment == target.segment &&
+                      found.offset_blocks == at;
+      if (ok) newest = std::max(newest, found.generation);
+    }
+  }
+  return newest;
 }
 
 bool ReadEntries(const ScanTarget& target, const SegmentMark& mark, Bytes entries,

@@ -34,10 +34,15 @@ struct SegmentContents {
   uint64_t sequence_max = 0;
   uint64_t bad_checksum = 0;  // stamped here, but not whole
   uint64_t bad_format = 0;    // of a newer page format
+  uint64_t bad_stamp = 0;     // whole pages whose tier stamp does not verify
 };
 
 // `segment` is the whole segment from its first byte on.
 SegmentContents ScanSegment(const ScanTarget& target, Bytes segment);
+
+// The generation of the newest whole record or tombstone that lies in `segment`, by what each says
+// of itself; 0: none. `target.generation` is not looked at.
+uint32_t NewestGeneration(const ScanTarget& target, Bytes segment);
 
 // The same from a sealed segment's entries. False if they contradict themselves or the segment's
 // bounds. REQUIRES: EntriesMatch.

@@ -7,6 +7,7 @@
 #ifndef CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_H_
 #define CRUMB_STORAGE_SEGMENT_SEGMENT_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -30,6 +31,7 @@ struct SegmentLogOptions {
   uint64_t bytes_max = 0;      // hard cap, metadata included
   uint32_t segment_bytes = 0;  // power of two, 1 MiB to 256 MiB; at least 4 must fit; 0: as it is
   uint64_t secret_fingerprint = 0;    // of the cluster secret; another one is refused
+  uint64_t bytes_present = 0;         // of the file before it got its full length; 0 = all
   uint64_t format_seed = 0;           // identity of a new log; 0 = the kernel's random source
   uint32_t reads_max = 64;            // in flight, until their event was taken
   uint32_t appends_max = 64;          // in flight, until their event was taken
@@ -37,6 +39,8 @@ struct SegmentLogOptions {
   uint32_t errors_max = 16;           // device errors until the tier turns itself off
   uint32_t corrupt_max = 4;           // bad records until a segment is quarantined
   uint64_t retry_off_us = 2'000'000;  // a tier that is off tries one append again after this
+  // Set by another thread: Open ends soon with CANCELLED and leaves the device as it was.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 enum class LogEventKind : uint8_t {
@@ -67,7 +71,8 @@ struct SegmentLogStats {
   uint64_t bytes_written = 0, bytes_read = 0, append_errors = 0, read_errors = 0;
   uint64_t checksum_failures = 0, segments_quarantined = 0, segments_reclaimed = 0;
   uint64_t recovered = 0, dropped_torn = 0, dropped_checksum = 0, dropped_stale = 0,
-           dropped_format = 0, recovery_us = 0;
+           dropped_format = 0, dropped_stamp = 0, recovery_us = 0;
+  uint64_t bytes_missing = 0;  // what the file lacked at Open of what its superblock says
   uint64_t segments = 0, segments_free = 0, tombstones_written = 0, times_off = 0;
   bool clean_start = false;  // the last run ended with Close
   bool enabled = true;       // false after errors_max device errors; reads still work

@@ -124,6 +124,17 @@ TEST_F(SegmentLogDamageTest, AFlipInAFooterLosesNothing) {
   }
 }
 
+// Only a scan reads stamps: records of a sealed segment are found by its footer.
+TEST_F(SegmentLogDamageTest, AFlipInAStampIsCounted) {
+  ASSERT_NO_FATAL_FAILURE(Fill());
+  const DiskLocation at = at_.rbegin()->second;  // in the open segment
+  for (uint64_t byte = 96; byte < 128; ++byte) {
+    ASSERT_NO_FATAL_FAILURE(FlipAndCheck(Begin(at) + byte, 0x10)) << byte;
+    EXPECT_EQ(log_.log().stats().dropped_stamp, 1u) << byte;
+    EXPECT_FALSE(log_.Recovered(at_.rbegin()->first)) << byte;
+  }
+}
+
 TEST_F(SegmentLogDamageTest, AFlipInATombstoneBlockLosesNothing) {
   ASSERT_NO_FATAL_FAILURE(Fill());
   int found = 0;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -61,7 +62,10 @@ class SegmentLogFileTest : public ::testing::Test {
     absl::StatusOr<FileDevice> device = OpenFileDevice(DeviceOptions());
     if (!device.ok()) return device.status();
     device_ = std::move(device->device);
-    log_ = std::make_unique<LogTester>(device_.get(), LogOptions());
+    SegmentLogOptions options = LogOptions();
+    options.bytes_present = device->bytes_before;
+    options.stop = &stop_;
+    log_ = std::make_unique<LogTester>(device_.get(), options);
     return log_->Open();
   }
   void Scribble(uint64_t offset, const std::string& text) {
@@ -70,6 +74,7 @@ class SegmentLogFileTest : public ::testing::Test {
     file << text;
   }
 
+  std::atomic<bool> stop_{false};
   std::string folder_, path_;
   std::unique_ptr<BlockDevice> device_;
   std::unique_ptr<LogTester> log_;
@@ -101,12 +106,69 @@ TEST_F(SegmentLogFileTest, AFileCutAndScribbledUnderUseLosesWhatWasTouched) {
   EXPECT_EQ(log_->Append(100, kPayload, true).result, BlockResult::kOk);
 }
 
+// Cut while nobody uses it, anywhere: what lies wholly before the cut comes back, and stays.
+TEST_F(SegmentLogFileTest, ACutFileKeepsWhatLiesBeforeTheCut) {
+  for (const bool clean : {true, false}) {
+    std::filesystem::remove(path_);
+    ASSERT_TRUE(Start().ok());
+    EXPECT_EQ(log_->log().stats().bytes_missing, 0u);
+    std::map<uint64_t, DiskLocation> at;
+    for (uint64_t id = 0; id < 40; ++id) at[id] = log_->Append(id, kPayload, true).location;
+    if (clean) {
+      ASSERT_TRUE(log_->log().Close().ok());
+    }
+    log_.reset();
+    device_.reset();
+    const std::string whole = path_ + ".whole";
+    std::filesystem::copy_file(path_, whole, std::filesystem::copy_options::overwrite_existing);
+    for (const uint64_t cut :
+         {uint64_t{2 * kSegment - 2048}, uint64_t{3 * kSegment - 4096}, uint64_t{3 * kSegment},
+          uint64_t{2 * kSegment + 500'001}, uint64_t{kSegment / 2}, uint64_t{100'000}}) {
+      SCOPED_TRACE(cut);
+      std::filesystem::copy_file(whole, path_, std::filesystem::copy_options::overwrite_existing);
+      std::filesystem::resize_file(path_, cut);
+      for (int start = 0; start < 2; ++start) {
+        ASSERT_TRUE(Start().ok());
+        EXPECT_EQ(log_->log().stats().bytes_missing, start == 0 ? kBytes - cut : 0);
+        for (const auto& [id, where] : at) {
+          const uint64_t end = uint64_t{where.segment} * kSegment +
+                               uint64_t{where.offset_blocks} * 4096 + where.record_bytes;
+          ASSERT_EQ(log_->Recovered(id), end <= cut) << id << " start " << start;
+          if (end > cut) continue;
+          ASSERT_EQ(log_->Read(id, log_->RecoveredAt(id)), BlockResult::kOk) << id;
+        }
+        EXPECT_EQ(log_->Append(100, kPayload, true).result, BlockResult::kOk);
+      }
+    }
+  }
+}
+
+TEST_F(SegmentLogFileTest, AnOpenThatIsStoppedChangesNothing) {
+  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(log_->Append(1, kPayload, true).result, BlockResult::kOk);
+  log_.reset();
+  device_.reset();
+  const auto content = [this] {
+    std::ostringstream now;
+    now << std::ifstream(path_).rdbuf();
+    return now.str();
+  };
+  const std::string before = content();
+  stop_ = true;
+  EXPECT_EQ(Start().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(content() == before);
+  stop_ = false;
+  ASSERT_TRUE(Start().ok());
+  EXPECT_TRUE(log_->Recovered(1));
+}
+
 TEST_F(SegmentLogFileTest, AnUnlinkedFileGoesOnUntilTheRestart) {
   ASSERT_TRUE(Start().ok());
   const DiskLocation at = log_->Append(1, kPayload, true).location;
   std::filesystem::remove(path_);
   EXPECT_EQ(log_->Read(1, at), BlockResult::kOk);
-  EXPECT_EQ(log_->Append(2, kPayload, true).result, BlockResult::kOk);
+  EXPECT_EQ(log_->Append(2, kPayload, false).result, BlockResult::kOk);
+  EXPECT_EQ(log_->Append(3, kPayload, true).result, BlockResult::kIo);  // it would be a lie
   ASSERT_TRUE(Start().ok());
   EXPECT_TRUE(log_->recovered().empty());
 }
