@@ -134,8 +134,44 @@ std::shared_ptr<const BoundLayout> Registrar::Describe(const Request& request, u
   return bound;
 }
 
+// Makes `request` one for what is registered already, or refuses it.
+absl::Status Registrar::Join(const CatalogLayout& known, Request* request) const {
+  if (request->name.empty()) request->name = known.name;
+  const auto handle = handles_.find(KeyOf(known.tenant, known.canonical));
+  const std::shared_ptr<const BoundLayout> bound =
+      handle == handles_.end() ? nullptr : table_->Find(handle->second, known.tenant);
+  std::string codec = known.wish.codec;
+  if (codec.empty() && bound != nullptr) codec = bound->codec;
+  const bool other_name = !known.name.empty() && request->name != known.name;
+  const bool other_codec =
+      !request->wish.codec.empty() && !codec.empty() && request->wish.codec != codec;
+  if (other_name || other_codec) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "layout \"", request->name, "\"",
+        request->wish.codec.empty() ? "" : absl::StrCat(" with codec ", request->wish.codec),
+        ": the same identity is registered as \"", known.name, "\" with codec ", codec,
+        ": use that name and codec (or leave them empty), or give this one a name_space of its "
+        "own"));
+  }
+  if (!request->wish.codec.empty() || known.wish.codec.empty()) return absl::OkStatus();
+  request->wish.codec = known.wish.codec;
+  if (request->wish.rotation.empty()) request->wish.rotation = known.wish.rotation;
+  if (request->wish.effort.empty()) request->wish.effort = known.wish.effort;
+  if (request->wish.metadata.empty()) request->wish.metadata = known.wish.metadata;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Register(const Request& request) {
   CRUMB_TRY(CheckName(request.name));
+  CRUMB_ASSIGN(const Layout layout, Layout::Make(request.identity));
+  Request joined = request;
+  const CatalogLayout* known = catalog_->FindLayout(request.tenant, layout.canonical());
+  if (known != nullptr) CRUMB_TRY(Join(*known, &joined));
+  return Install(joined, joined.wish);
+}
+
+absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Request& request,
+                                                                      CodecWish wish) {
   CRUMB_ASSIGN(Layout layout, Layout::Make(request.identity));
   LayoutBinding binding;
   binding.layout = std::make_shared<const Layout>(std::move(layout));
@@ -146,7 +182,7 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Register(const Req
   CatalogLayout record{.tenant = request.tenant,
                        .canonical = binding.layout->canonical(),
                        .name = request.name,
-                       .wish = request.wish,
+                       .wish = std::move(wish),
                        .codec_id = 0,
                        .descriptor_ids = {}};
   CRUMB_ASSIGN(const std::shared_ptr<const RotationSet> rotations,
@@ -192,6 +228,22 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Register(const Req
   return bound;
 }
 
+std::string Registrar::MissingFile(uint64_t identity_prefix, uint64_t codec_id) const {
+  bool known = false;
+  for (const auto& [handle, binding] : bindings_) {
+    if (binding.layout->hash().prefix64() != identity_prefix) continue;
+    known = true;
+    for (const auto& readers : binding.readers) {
+      for (const auto& codec : readers) {
+        if (codec->descriptor().id() == codec_id) return "";
+      }
+    }
+  }
+  const CodecDescriptor* descriptor = known ? catalog_->FindDescriptor(codec_id) : nullptr;
+  if (descriptor == nullptr || descriptor->rotation_set == Sha256{}) return kCatalogName;
+  return absl::StrCat(kRotationsName, "/", RotationFileName(descriptor->rotation_set));
+}
+
 std::vector<std::string> Registrar::BindAll() {
   std::vector<std::string> problems;
   const std::vector<CatalogLayout> layouts = catalog_->layouts();  // Register may change it
@@ -205,7 +257,7 @@ std::vector<std::string> Registrar::BindAll() {
                           .name = stored.name,
                           .identity = layout->identity(),
                           .wish = stored.wish};
-    absl::Status bound = Register(request).status();
+    absl::Status bound = Install(request, stored.wish).status();
     if (bound.ok()) continue;
     // The codec that was asked for is not to be had any more: the default one takes new pages, and
     // the old ones stay readable.
@@ -215,7 +267,7 @@ std::vector<std::string> Registrar::BindAll() {
                      .effort = {},
                      .metadata = {},
                      .keep_non_finite_raw = stored.wish.keep_non_finite_raw};
-    const absl::Status again = Register(fallback).status();
+    const absl::Status again = Install(fallback, stored.wish).status();
     problems.push_back(absl::StrCat(
         "layout ", stored.name.empty() ? Hex(layout->hash().bytes) : stored.name, ": ",
         std::string(bound.message()),

@@ -59,16 +59,26 @@ class Registrar {
   // Binds what the catalog knows. One line for each layout that could not be: its pages are misses.
   std::vector<std::string> BindAll();
 
+  // The file of data_dir, relative to it, whose loss keeps pages of this kind from being served:
+  // the catalog, or a rotation set. Empty: they are served.
+  std::string MissingFile(uint64_t identity_prefix, uint64_t codec_id) const;
+
   struct Request {
     std::string tenant;
     std::string name;
     Identity identity;
     CodecWish wish;
   };
-  // The codec of an identity may change; pages stored before stay readable.
+  // ALREADY_EXISTS if the identity is registered under another name or with another codec, with
+  // the remedy. An empty name or codec means: as it is. What the daemon chooses may change, with
+  // its configuration and rotation sets; pages stored before stay readable.
   absl::StatusOr<std::shared_ptr<const BoundLayout>> Register(const Request& request);
 
  private:
+  absl::Status Join(const CatalogLayout& known, Request* request) const;
+  // Chooses by the request's wish; the catalog keeps `wish`.
+  absl::StatusOr<std::shared_ptr<const BoundLayout>> Install(const Request& request,
+                                                             CodecWish wish);
   absl::StatusOr<std::shared_ptr<const RotationSet>> FindRotations(const Request& request,
                                                                    std::string* rotation_hex,
                                                                    std::string* note);

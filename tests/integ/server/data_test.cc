@@ -231,20 +231,72 @@ TEST_P(DataTest, WhatWasDurableSurvivesSigkill) {
   EXPECT_THAT(ended.error_message(), HasSubstr("session"));
 }
 
-TEST_P(DataTest, AnotherCodecLeavesOldPagesReadable) {
+// The daemon's own choice may change, here with its configuration.
+TEST_P(DataTest, AnotherDefaultCodecLeavesOldPagesReadable) {
+  TempDir temp(TempDir::Place::kDisk);
+  const auto run = [&](const std::string& precision, const auto& body) {
+    DaemonProcess daemon(temp.path(), {"codec.default_precision=" + precision});
+    ASSERT_TRUE(daemon.Start()) << daemon.log();
+    RpcWorker worker(daemon.grpc());
+    ASSERT_TRUE(worker.Connect());
+    const grpc::Status status = worker.Register(SmallModel());
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    body(worker);
+    daemon.Signal(SIGKILL);
+    daemon.Wait(20'000);
+  };
+  run("raw", [](RpcWorker& worker) {
+    ASSERT_EQ(worker.Put("old", RandomPage(1), {.durable = true}), v1::RESULT_OK);
+  });
+  run("int4", [](RpcWorker& worker) {
+    ASSERT_EQ(worker.Put("new", RandomPage(2), {.durable = true}), v1::RESULT_OK);
+    EXPECT_EQ(worker.Get("old").data, RandomPage(1));
+  });
+  run("int4", [](RpcWorker& worker) {
+    EXPECT_EQ(worker.Get("old").data, RandomPage(1));
+    EXPECT_EQ(worker.Get("new").header.precision(), v1::PRECISION_INT4);
+  });
+}
+
+TEST_P(DataTest, OneIdentityHasOneNameAndOneCodec) {
   Register("raw");
-  ASSERT_EQ(worker_->Put("old", RandomPage(1), {.durable = true}), v1::RESULT_OK);
-  Register("crumb-int4");
-  ASSERT_EQ(worker_->Put("new", RandomPage(2), {.durable = true}), v1::RESULT_OK);
-  EXPECT_EQ(worker_->Get("old").data, RandomPage(1));
+  const uint32_t handle = worker_->layout().handle();
+  ASSERT_EQ(worker_->Put("k", RandomPage(1), {.durable = true}), v1::RESULT_OK);
+  const auto again = [&](const std::string& name, const std::string& codec) {
+    v1::RegisterLayoutRequest request;
+    request.set_session(worker_->session());
+    request.set_name(name);
+    *request.mutable_identity() = SmallModel();
+    request.set_codec(codec);
+    v1::RegisterLayoutReply reply;
+    const grpc::Status status =
+        worker_->cache().RegisterLayout(testing::Context().get(), request, &reply);
+    if (status.ok()) {
+      EXPECT_EQ(reply.layout().handle(), handle);
+      EXPECT_EQ(reply.layout().codec(), "raw");
+      EXPECT_EQ(reply.layout().name(), "small");
+    }
+    return status;
+  };
+  EXPECT_TRUE(again("small", "raw").ok());
+  EXPECT_TRUE(again("", "").ok());
+  EXPECT_TRUE(again("small", "").ok());
+  for (const auto& [name, codec] :
+       {std::pair{"other", "raw"}, {"small", "crumb-int4"}, {"other", ""}}) {
+    const grpc::Status refused = again(name, codec);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::ALREADY_EXISTS) << name << " " << codec;
+    EXPECT_THAT(refused.error_message(), HasSubstr(std::string("layout \"") + name));
+    EXPECT_THAT(refused.error_message(), HasSubstr("registered as \"small\" with codec raw"));
+    EXPECT_THAT(refused.error_message(), HasSubstr("name_space"));
+  }
+  EXPECT_EQ(worker_->Get("k").data, RandomPage(1));
   daemon_.Signal(SIGKILL);
   daemon_.Wait(20'000);
   ASSERT_TRUE(daemon_.Start()) << daemon_.log();
-  RpcWorker again(daemon_.grpc());
-  ASSERT_TRUE(again.Connect());
-  ASSERT_TRUE(again.Register(SmallModel(), "crumb-int4").ok());
-  EXPECT_EQ(again.Get("old").data, RandomPage(1));
-  EXPECT_EQ(again.Get("new").header.precision(), v1::PRECISION_INT4);
+  worker_ = std::make_unique<RpcWorker>(daemon_.grpc());
+  ASSERT_TRUE(worker_->Connect());
+  EXPECT_EQ(again("small", "crumb-int4").error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_TRUE(again("small", "raw").ok());
 }
 
 }  // namespace
