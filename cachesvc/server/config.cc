@@ -55,7 +55,10 @@ absl::Status UnknownKey(const std::string& where, const std::string& key) {
       }
     }
   }
-  return KeyError(where, key, absl::StrCat("unknown key: did you mean ", NearestKey(key), "?"));
+  const std::string nearest = NearestKey(key);
+  return KeyError(where, key,
+                  nearest.empty() ? "unknown key: docs/configuration.md has every key"
+                                  : absl::StrCat("unknown key: did you mean ", nearest, "?"));
 }
 
 std::string EnvironmentName(absl::string_view key) {

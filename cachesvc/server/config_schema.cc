@@ -348,6 +348,7 @@ const KeySpec* FindKey(absl::string_view name) {
 }
 
 std::string NearestKey(absl::string_view name) {
+  constexpr size_t kWordBytesMin = 4;
   name = name.substr(0, 128);
   const KeySpec* best = &kKeys[0];
   size_t best_distance = std::numeric_limits<size_t>::max();
@@ -360,7 +361,13 @@ std::string NearestKey(absl::string_view name) {
       best_distance = distance;
     }
   }
-  return best->name;
+  // Further away it would be a guess, but the beginning of a key is none.
+  const bool near = best_distance <= name.size() / 3;
+  if (near) return best->name;
+  for (const KeySpec& key : kKeys) {
+    if (name.size() >= kWordBytesMin && absl::StartsWith(key.name, name)) return key.name;
+  }
+  return "";
 }
 
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text, uint64_t percent_of) {

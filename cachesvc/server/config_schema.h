@@ -39,7 +39,7 @@ struct KeySpec {
 
 absl::Span<const KeySpec> ConfigKeys();
 const KeySpec* FindKey(absl::string_view name);
-// The known key that is most like `name`.
+// The known key that `name` most likely stands for; empty if none is near.
 std::string NearestKey(absl::string_view name);
 
 // Parses `text` into the key's field. `percent_of` is what N% means for sizes. The error says what

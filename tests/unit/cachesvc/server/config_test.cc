@@ -36,7 +36,11 @@ struct BadConfig {
 
 const BadConfig kBad[] = {
     {"unknown_key", "max_local_disk_sise: 3\n", "c.yaml:1: max_local_disk_sise: unknown key",
-     "did you mean"},
+     "unknown key: docs/configuration.md has every key"},
+    {"short_unknown_key", "foo: 1\n", "c.yaml:1: foo: unknown key",
+     "unknown key: docs/configuration.md has every key"},
+    {"half_a_key", "pool:\n  dram: 1GiB\n", "c.yaml:2: pool.dram: unknown key",
+     "did you mean pool.dram_bytes?"},
     {"misspelt_key", "pool:\n  dram_byte: 1GiB\n", "c.yaml:2: pool.dram_byte: unknown key",
      "did you mean pool.dram_bytes?"},
     {"key_in_wrong_section", "nvme:\n  dram_bytes: 1GiB\n", "c.yaml:2: nvme.dram_bytes: unknown",
