@@ -1,6 +1,7 @@
 // Builds the gRPC server. One thread starts and stops it; the library's own threads run it.
 #include "cachesvc/server/grpc_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -21,6 +23,7 @@ constexpr int kStreamsPerConnectionMax = 256;
 constexpr int kKeepaliveMs = 30'000;
 constexpr int kPingMinMs = 5'000;
 constexpr int kMetadataBytesMax = 16 * 1024;
+constexpr int kHandshakeMs = 5'000;  // until a connection has said that it speaks HTTP/2
 
 void SetBounds(const Config& config, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("crumbd");
@@ -35,6 +38,18 @@ void SetBounds(const Config& config, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMinMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+}
+
+// Where gRPC's own lines go: its logger has no room for a context. Owns nothing.
+std::atomic<Log*> grpc_log{nullptr};
+
+// What matters to people is said by us; the rest is for whoever debugs.
+void TakeGrpcLine(gpr_log_func_args* line) {
+  Log* log = grpc_log.load(std::memory_order_acquire);
+  if (log == nullptr) return;
+  log->Write(LogLevel::kDebug, "grpc",
+             {{"where", absl::StrCat(line->file, ":", line->line)}, {"text", line->message}});
 }
 
 }  // namespace
@@ -42,6 +57,8 @@ void SetBounds(const Config& config, grpc::ServerBuilder* builder) {
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(RpcContext* context) {
   const ListenConfig& listen = context->config.listen;
   std::unique_ptr<GrpcServer> out(new GrpcServer(context));
+  grpc_log.store(&context->log, std::memory_order_release);
+  gpr_set_log_function(TakeGrpcLine);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -93,7 +110,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(RpcContext* contex
   return out;
 }
 
-GrpcServer::~GrpcServer() { Stop(0); }
+GrpcServer::~GrpcServer() {
+  Stop(0);
+  grpc_log.store(nullptr, std::memory_order_release);
+}
 
 void GrpcServer::SetHealth(Health health) {
   if (server_ == nullptr) return;  // stopped

@@ -11,7 +11,9 @@
 namespace crumb {
 namespace {
 
-constexpr char kRequestTimeoutMs[] = "3000";
+// For a whole header: whoever takes longer holds a thread that others wait for.
+constexpr char kRequestTimeoutMs[] = "1000";
+constexpr char kQueue[] = "256";  // accepted, and waiting for a thread
 
 void Send(mg_connection* connection, const HttpReply& reply, bool with_body) {
   const std::string head = absl::StrCat(
@@ -63,12 +65,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions option
   impl->place = impl->options.place;
   const std::string ports = FormatHostPort(impl->place);
   const std::string threads = absl::StrCat(impl->options.threads);
-  std::array<const char*, 11> settings = {"listening_ports",
+  std::array<const char*, 13> settings = {"listening_ports",
                                           ports.c_str(),
                                           "num_threads",
                                           threads.c_str(),
                                           "request_timeout_ms",
                                           kRequestTimeoutMs,
+                                          "connection_queue",
+                                          kQueue,
                                           "enable_directory_listing",
                                           "no",
                                           "enable_keep_alive",

@@ -21,7 +21,7 @@ struct HttpReply {
 
 struct HttpOptions {
   HostPort place;
-  uint32_t threads = 4;  // connections served at once
+  uint32_t threads = 64;  // connections served at once
   // Any of the server's threads, several at once. `path` has no query.
   std::function<HttpReply(const std::string& path)> handler;
 };

@@ -110,6 +110,22 @@ std::string Content(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// A connection to `place` over which `words` went; -1 if that was not to be had.
+int Say(const std::string& place, const std::string& words) {
+  const size_t colon = place.rfind(':');
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(place.substr(colon + 1))));
+  inet_pton(AF_INET, place.substr(0, colon).c_str(), &address.sin_addr);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      write(fd, words.data(), words.size()) == static_cast<ssize_t>(words.size())) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
 }  // namespace
 
 void PauseMs(int ms) { poll(nullptr, 0, ms); }
@@ -231,22 +247,24 @@ int DaemonProcess::OpenFds() const {
 }
 
 std::string Http(const std::string& place, const std::string& method, const std::string& path) {
-  const size_t colon = place.rfind(':');
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(std::stoi(place.substr(colon + 1))));
-  inet_pton(AF_INET, place.substr(0, colon).c_str(), &address.sin_addr);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request =
-        method + " " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-      answer = ReadAll(fd, 10'000);
-    }
-  }
+  const int fd =
+      Say(place, method + " " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+  if (fd < 0) return {};
+  const std::string answer = ReadAll(fd, 10'000);
   close(fd);
   return answer;
+}
+
+HalfOpen::HalfOpen(const std::string& place, const std::string& words) : fd_(Say(place, words)) {}
+
+HalfOpen::~HalfOpen() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool HalfOpen::ClosedWithin(int limit_ms) {
+  const SteadyTime until = Until(limit_ms);
+  ReadAll(fd_, limit_ms);
+  return MsLeft(until) > 0;
 }
 
 std::string HttpBody(const std::string& place, const std::string& path) {

@@ -68,6 +68,21 @@ class DaemonProcess {
 std::string Http(const std::string& place, const std::string& method, const std::string& path);
 // The body of a GET.
 std::string HttpBody(const std::string& place, const std::string& path);
+// A connection to HOST:PORT that says something and then nothing more.
+class HalfOpen {
+ public:
+  HalfOpen(const std::string& place, const std::string& words);
+  ~HalfOpen();
+  HalfOpen(const HalfOpen&) = delete;
+  HalfOpen& operator=(const HalfOpen&) = delete;
+  bool connected() const { return fd_ >= 0; }
+  // True once the other side closed it.
+  bool ClosedWithin(int limit_ms);
+
+ private:
+  int fd_ = -1;
+};
+
 // A listening TCP socket on a free loopback port, for "the port is busy".
 class BusyPort {
  public:

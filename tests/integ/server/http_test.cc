@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -142,6 +143,18 @@ TEST_F(HttpTest, OnlyGetAndHeadOfKnownPages) {
     EXPECT_THAT(Http(place, "GET", path), Not(StartsWith("HTTP/1.1 200"))) << path;
   }
   EXPECT_THAT(Http(place, "GET", "/readyz?x=1"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpTest, HalfOpenConnectionsDoNotDelayOthers) {
+  std::vector<std::unique_ptr<testing::HalfOpen>> open;
+  for (int i = 0; i < 50; ++i) {
+    open.push_back(std::make_unique<testing::HalfOpen>(daemon_.http(), "GET / HTTP/1.1\r\nA: "));
+    ASSERT_TRUE(open.back()->connected());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(Http(daemon_.http(), "GET", "/healthz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  for (const auto& one : open) EXPECT_TRUE(one->ClosedWithin(10'000));
 }
 
 TEST_F(HttpTest, TheStatusDocumentIsTheSameOverHttpAndGrpc) {
