@@ -21,6 +21,7 @@
 #include "cachesvc/net/ucx_transport.h"
 #include "cachesvc/server/config.h"
 #include "cachesvc/server/daemon.h"
+#include "cachesvc/server/data_dir.h"
 #include "cachesvc/server/files.h"
 #include "cachesvc/server/log.h"
 
@@ -110,9 +111,14 @@ class Phase {
   std::thread thread_;
 };
 
-[[noreturn]] void LeaveAtOnce(Log& log, const char* why) {
-  log.Warning(why);
-  _exit(kExitOk);  // everything answered as durable is; the rest may be forgotten
+// Everything answered as durable is; the rest may be forgotten.
+[[noreturn]] void LeaveAtOnce(Log& log, Event event) {
+  if (event == Event::kSignal) {
+    log.Warning("second signal: leaving at once");
+    _exit(kExitOk);
+  }
+  log.Error("shutdown.grace is over: leaving without an orderly end");
+  _exit(kExitFault);
 }
 
 int Serve(const Config& config, const UniqueFd& signals) {
@@ -127,9 +133,9 @@ int Serve(const Config& config, const UniqueFd& signals) {
     if (Wait(signals, start.done(), -1) == Event::kSignal) {
       stop_early = true;
       log.Info("stopping during the start");
-      if (Wait(signals, start.done(), grace_ms) != Event::kDone) {
-        LeaveAtOnce(log, "the start did not end in time");
-      }
+      daemon.CancelStart();
+      const Event event = Wait(signals, start.done(), grace_ms);
+      if (event != Event::kDone) LeaveAtOnce(log, event);
     }
   }
   if (!started.ok() && !stop_early) {
@@ -144,12 +150,12 @@ int Serve(const Config& config, const UniqueFd& signals) {
     Wait(signals, never, -1);
     log.Info("draining", {{"grace", absl::StrCat(grace_ms, "ms")}});
   }
-  Phase stop([&] { daemon.Stop(); });
+  absl::Status stopped;
+  Phase stop([&] { stopped = daemon.Stop(); });
   const Event event = Wait(signals, stop.done(), grace_ms);
-  if (event == Event::kSignal) LeaveAtOnce(log, "second signal: leaving at once");
-  if (event == Event::kTimeout) LeaveAtOnce(log, "shutdown.grace is over: leaving");
+  if (event != Event::kDone) LeaveAtOnce(log, event);
   log.Info("stopped");
-  return kExitOk;
+  return stopped.ok() ? kExitOk : kExitFault;
 }
 
 int Run(int argc, char** argv) {
@@ -164,6 +170,9 @@ int Run(int argc, char** argv) {
   const absl::StatusOr<Config> config = LoadConfig(*inputs, DetectMachine());
   if (!config.ok()) return Refuse(config.status());
   if (line.check_config) {
+    if (const absl::Status probed = ProbeDataDir(config->data_dir); !probed.ok()) {
+      return Refuse(absl::Status(probed.code(), absl::StrCat("data_dir: ", probed.message())));
+    }
     std::fputs(PrintConfig(*config).c_str(), stdout);
     for (const std::string& warning : config->warnings) {
       std::fprintf(stderr, "crumbd: warning: %s\n", warning.c_str());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,7 @@ constexpr size_t kCanonicalBytesMax = 1 << 20;
 constexpr size_t kDescriptorIdsMax = 4096;
 constexpr uint64_t kRewriteBytesMin = 1 << 20;  // below this, dead records do not matter
 constexpr size_t kHashHexBytes = 64;
+constexpr size_t kStrayFilesMax = 1000;
 
 CatalogRecord DescriptorRecord(const CodecDescriptor& descriptor) {
   return {.type = kTypeDescriptor, .payload = descriptor.Canonical()};
@@ -94,8 +96,17 @@ absl::StatusOr<std::unique_ptr<Catalog>> Catalog::Open(const std::string& data_d
   for (const CatalogRecord& record : records) catalog->Apply(record);
   for (const CatalogRecord& record : catalog->Snapshot())
     catalog->live_bytes_ += RecordBytes(record);
+  CRUMB_TRY(catalog->FindStrayFiles());
   catalog->Publish();
   return catalog;
+}
+
+absl::Status Catalog::FindStrayFiles() {
+  std::set<std::string> known;
+  for (const CatalogRotation& rotation : rotations_) known.insert(RotationFileName(rotation.hash));
+  CRUMB_ASSIGN(stray_files_, rotations_dir_.List(kStrayFilesMax + known.size()));
+  std::erase_if(stray_files_, [&](const std::string& name) { return known.contains(name); });
+  return absl::OkStatus();
 }
 
 void Catalog::Publish() {

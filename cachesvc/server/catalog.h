@@ -78,6 +78,9 @@ class Catalog {
   absl::Status PutRotation(const std::shared_ptr<const RotationSet>& set);
 
   uint64_t dropped() const { return dropped_; }  // corrupt records and files, since Open
+  // Files in the folder of rotation sets that the catalog does not know: as found by Open, and
+  // ignored. At most a thousand.
+  const std::vector<std::string>& stray_files() const { return stray_files_; }
   // Any thread.
   CatalogFacts facts() const;
 
@@ -86,6 +89,7 @@ class Catalog {
   void Apply(const CatalogRecord& record);
   std::vector<CatalogRecord> Snapshot() const;
   absl::Status Write(std::vector<CatalogRecord> records);
+  absl::Status FindStrayFiles();
   void Publish();
 
   Directory data_dir_;
@@ -95,6 +99,7 @@ class Catalog {
   std::vector<CatalogRotation> rotations_;
   std::map<uint64_t, CodecDescriptor> descriptors_;
   std::map<Sha256, std::weak_ptr<const RotationSet>> loaded_;
+  std::vector<std::string> stray_files_;
   uint64_t dropped_ = 0;
   uint64_t live_bytes_ = 0;
   mutable std::mutex facts_mutex_;

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cachesvc/server/catalog.h"
 #include "cachesvc/server/control_thread.h"
 #include "cachesvc/server/data_dir.h"
@@ -20,11 +22,13 @@
 #include "cachesvc/server/sessions.h"
 #include "cachesvc/server/shard.h"
 #include "cachesvc/server/staging_pool.h"
+#include "cachesvc/server/start_watch.h"
 
 namespace crumb {
 namespace {
 
 constexpr size_t kControlJobsMax = 1024;
+constexpr size_t kStrayFilesNamed = 3;
 constexpr uint64_t kBindTimeoutUs = 30'000'000;
 constexpr uint64_t kSnapshotTimeoutUs = 1'000'000;
 constexpr uint64_t kHangUpUs = 100'000;  // for clients to take their last answers
@@ -52,6 +56,7 @@ struct Daemon::Impl {
   const Clock& clock;
 
   // Declared in the order in which they are made; destroyed in reverse.
+  StartWatch watch;
   DataDir data_dir;
   Directory nvme_dir;
   std::unique_ptr<HttpServer> http;
@@ -82,6 +87,7 @@ struct Daemon::Impl {
   void AskShard(Snapshot* snapshot);
   void FillTables(Snapshot* snapshot);
   void AwaitCalls(uint64_t until_us) const;
+  std::vector<std::string> LostPages() const;
   void LogStart();
 };
 
@@ -110,6 +116,7 @@ absl::Status Daemon::Impl::StartShard() {
                                     .secret = *secret,
                                     .clock = &clock,
                                     .staging = staging.get(),
+                                    .watch = &watch,
                                     .nvme_file = std::move(nvme_file)},
                                    &report));
   return absl::OkStatus();
@@ -138,6 +145,26 @@ void Daemon::Impl::AwaitCalls(uint64_t until_us) const {
   }
 }
 
+// One line for each file without which recovered pages cannot be served.
+std::vector<std::string> Daemon::Impl::LostPages() const {
+  std::map<std::string, uint64_t> pages_by_file;
+  for (const auto& [kind, pages] : report.recovered) {
+    const std::string file = registrar->MissingFile(kind.identity_prefix, kind.codec_id);
+    if (!file.empty()) pages_by_file[file] += pages;
+  }
+  std::vector<std::string> lines;
+  for (const auto& [file, pages] : pages_by_file) {
+    const bool catalog_itself = file == kCatalogName;
+    lines.push_back(absl::StrCat(config.data_dir, "/", file, ": lost, or not of this log: ", pages,
+                                 " pages of the log cannot be served: ",
+                                 catalog_itself
+                                     ? "restore it from a copy, or register their layouts again"
+                                     : "import that rotation set again",
+                                 "; crumbctl flush gives their room back"));
+  }
+  return lines;
+}
+
 void Daemon::Impl::LogStart() {
   for (const std::string& note : data_dir.notes()) log.Warning(note);
   for (const std::string& warning : config.warnings) log.Warning(warning);
@@ -148,9 +175,19 @@ void Daemon::Impl::LogStart() {
   log.Info("recovery", {{"pages", absl::StrCat(r.recovered)},
                         {"ms", absl::StrCat(r.recovery_us / 1000)},
                         {"clean", r.clean_start ? "yes" : "no"}});
-  if (const uint64_t bad = r.dropped_checksum + r.dropped_format; bad != 0) {
+  if (const uint64_t bad = r.dropped_checksum + r.dropped_format + r.dropped_stamp; bad != 0) {
     log.Warning("recovery: records that do not verify were dropped; they are misses now",
                 {{"records", absl::StrCat(bad)}});
+  }
+  if (const std::vector<std::string>& stray = catalog->stray_files(); !stray.empty()) {
+    const size_t named = std::min(stray.size(), kStrayFilesNamed);
+    log.Warning(
+        absl::StrCat(
+            config.data_dir, "/", kRotationsName, ": ", stray.size(),
+            " files there are no rotation set of the catalog and are ignored: import the sets "
+            "(crumbctl rotation import), move the rest away"),
+        {{"files",
+          absl::StrJoin(stray.begin(), stray.begin() + static_cast<ptrdiff_t>(named), ", ")}});
   }
   if (catalog->dropped() != 0) {
     log.Warning("catalog: corrupt records dropped",
@@ -218,7 +255,9 @@ const char* Version() { return CRUMB_VERSION; }
 Daemon::Daemon(const Config& config, Log& log, const Clock& clock)
     : impl_(std::make_unique<Impl>(config, log, clock)) {}
 
-Daemon::~Daemon() { Stop(); }
+Daemon::~Daemon() { static_cast<void>(Stop()); }  // said already
+
+void Daemon::CancelStart() { impl_->watch.Cancel(); }
 
 absl::Status Daemon::Start() {
   Impl& d = *impl_;
@@ -233,15 +272,22 @@ absl::Status Daemon::Start() {
          .handler = [this](const std::string& path) { return HandleHttp(path); }});
     if (!http.ok()) return Named("listen.http", http.status());
     d.http = *std::move(http);
+    d.log.Info("http", {{"place", FormatHostPort(d.http->place())}});
   }
+  d.watch.Say("reading the catalog");
   absl::StatusOr<std::unique_ptr<Catalog>> catalog = Catalog::Open(d.config.data_dir);
   if (!catalog.ok()) return Named("data_dir", catalog.status());
   d.catalog = *std::move(catalog);
+  CRUMB_TRY(d.watch.Check());
   CRUMB_TRY(d.StartShard());
+  d.watch.Say("building the codecs of known layouts");
   d.registrar = std::make_unique<Registrar>(
       d.config, d.catalog.get(), &d.layouts,
       [&d](uint32_t handle, LayoutBinding binding) { return d.Bind(handle, std::move(binding)); });
   for (const std::string& problem : d.registrar->BindAll()) d.log.Warning(problem);
+  for (const std::string& lost : d.LostPages()) d.report.warnings.push_back(lost);
+  CRUMB_TRY(d.watch.Check());
+  d.watch.Say("opening the gRPC port");
   d.StartControl();
   d.rpc.reset(new RpcContext{.config = d.config,
                              .log = d.log,
@@ -270,9 +316,9 @@ std::string Daemon::ReadyLine() const {
                       " socket=", impl_->grpc->socket_place());
 }
 
-void Daemon::Stop() {
+absl::Status Daemon::Stop() {
   Impl& d = *impl_;
-  if (std::exchange(d.stopped, true)) return;  // the destructor calls it again
+  if (std::exchange(d.stopped, true)) return absl::OkStatus();  // the destructor calls it again
   d.state.store(DaemonState::kDraining);
   const uint64_t grace_us = d.config.shutdown_grace_us;
   if (d.grpc != nullptr) {
@@ -295,9 +341,10 @@ void Daemon::Stop() {
   d.serving.store(false);
   if (d.control != nullptr) d.control->Stop();
   d.http.reset();
-  if (d.shard == nullptr) return;
-  const absl::Status closed = d.shard->Stop();
+  if (d.shard == nullptr) return absl::OkStatus();
+  absl::Status closed = d.shard->Stop();
   if (!closed.ok()) d.log.Error("the log was not closed cleanly", {{"why", closed.ToString()}});
+  return closed;
 }
 
 Snapshot Daemon::TakeSnapshot() {
@@ -332,6 +379,11 @@ HttpReply Daemon::HandleHttp(const std::string& path) {
   }
   if (path == "/") {
     return {.status = 200, .type = "text/html; charset=utf-8", .body = StatusPage(TakeSnapshot())};
+  }
+  const bool probe = path == "/healthz" || path == "/readyz";
+  if (probe && impl_->state.load() == DaemonState::kStarting) {
+    return {
+        .status = 503, .type = text, .body = absl::StrCat("starting: ", impl_->watch.what(), "\n")};
   }
   if (path == "/healthz") {
     const bool alive = TakeSnapshot().alive;

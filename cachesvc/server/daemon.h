@@ -23,13 +23,16 @@ class Daemon {
   Daemon(const Config& config, Log& log, const Clock& clock);
   ~Daemon();
 
-  // Blocks until the daemon serves, or says in one line, with the key, why it cannot.
+  // Blocks until the daemon serves, or says in one line, with the key, why it cannot. CANCELLED
+  // after CancelStart.
   absl::Status Start();
+  // Any thread: a start that is under way ends soon. Stop is still to be called.
+  void CancelStart();
   // "crumbd ready grpc=HOST:PORT http=HOST:PORT socket=PATH"
   std::string ReadyLine() const;
   // Not ready from here on; ends what is under way, writes what lives in memory alone to NVMe,
-  // closes the log. Takes at most about shutdown.grace.
-  void Stop();
+  // closes the log. Takes at most about shutdown.grace. What went wrong with the log.
+  absl::Status Stop();
 
   Snapshot TakeSnapshot();
   HttpReply HandleHttp(const std::string& path);

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,13 @@ pid_t HolderOf(int fd) {
   if (got <= 0) return 0;
   if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text.data()), &pid)) return 0;
   return pid;
+}
+
+absl::Status CheckOwner(const std::string& path, const struct stat& info) {
+  if (info.st_uid == geteuid() || info.st_uid == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(path, ": owned by uid ", info.st_uid,
+                                                    ", not by this daemon's ", geteuid(),
+                                                    ": chown it, or set another data_dir"));
 }
 
 absl::Status MakeParents(const std::string& path) {
@@ -64,17 +72,39 @@ absl::StatusOr<UniqueFd> LockFile(const Directory& directory, const std::string&
   return file;
 }
 
+absl::Status ProbeDataDir(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) return FileError(path, "open", ENOTDIR);
+    CRUMB_TRY(CheckOwner(path, info));
+    std::string probe = absl::StrCat(path, "/.probe.XXXXXX");
+    const UniqueFd file(mkstemp(probe.data()));
+    if (!file.valid()) return FileError(path, "making a file in it", errno);
+    unlink(probe.c_str());
+    return absl::OkStatus();
+  }
+  if (errno != ENOENT) return FileError(path, "stat", errno);
+  // The first folder that is missing says it for all below it.
+  size_t slash = 0;
+  for (int depth = 0; depth < kParentsMax && slash != std::string::npos; ++depth) {
+    slash = path.find('/', slash + 1);
+    const std::string folder = path.substr(0, slash);
+    if (mkdir(folder.c_str(), 0700) == 0) {
+      rmdir(folder.c_str());
+      return absl::OkStatus();
+    }
+    if (stat(folder.c_str(), &info) != 0) return FileError(folder, "mkdir", errno);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": too many folders"));
+}
+
 absl::StatusOr<DataDir> DataDir::Open(const std::string& path) {
   CRUMB_TRY(MakeParents(path));
   DataDir data;
   CRUMB_ASSIGN(data.directory_, Directory::Open(path));
   struct stat info {};
   if (fstat(data.directory_.fd(), &info) != 0) return FileError(path, "fstat", errno);
-  if (info.st_uid != geteuid() && info.st_uid != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": owned by uid ", info.st_uid,
-                                                      ", not by this daemon's ", geteuid(),
-                                                      ": chown it, or set another data_dir"));
-  }
+  CRUMB_TRY(CheckOwner(path, info));
   const bool ours = faccessat(data.directory_.fd(), kLockName, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
   absl::StatusOr<UniqueFd> lock = LockFile(data.directory_, kLockName);
   if (!lock.ok()) {

@@ -27,6 +27,10 @@ class DataDir {
   std::vector<std::string> notes_;
 };
 
+// Whether Open could work with `path`, as far as can be told without leaving anything behind: it
+// is, or can be made, a folder of this user's in which files can be made. Locks nothing.
+absl::Status ProbeDataDir(const std::string& path);
+
 // Locks `name` in `directory` for this process; the error names the holder's pid where known.
 absl::StatusOr<UniqueFd> LockFile(const Directory& directory, const std::string& name);
 

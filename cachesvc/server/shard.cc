@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/loop.h"
 #include "cachesvc/net/loopback_transport.h"
+#include "cachesvc/server/pool_touch.h"
 #include "gpu/device/host_queue.h"
 #include "gpu/pool/page_pool.h"
 #include "storage/device/file_device.h"
@@ -26,6 +27,31 @@ constexpr uint64_t kBufferSliceBytes = 1ull << 30;  // io_uring's own limit
 constexpr uint64_t kIndexEntriesMin = 1 << 16;
 constexpr uint64_t kIndexEntriesMax = 1 << 24;
 constexpr uint64_t kQuiesceUs = 2'000'000;
+constexpr size_t kRecoveredKindsMax = 4096;
+
+// Counts what comes back on its way to the engine.
+class CountingSink final : public SegmentLog::RecoverySink {
+ public:
+  CountingSink(SegmentLog::RecoverySink* engine, std::map<RecoveredKind, uint64_t>* counts)
+      : engine_(engine), counts_(counts) {}
+  void OnRecord(const RecoveredRecord& record) override {
+    const RecoveredKind kind{.identity_prefix = record.header.identity_prefix,
+                             .codec_id = record.header.codec_id};
+    if (counts_->size() < kRecoveredKindsMax || counts_->contains(kind)) ++(*counts_)[kind];
+    engine_->OnRecord(record);
+  }
+
+ private:
+  SegmentLog::RecoverySink* engine_;
+  std::map<RecoveredKind, uint64_t>* counts_;
+};
+
+std::string CutWarning(const std::string& file, uint64_t bytes, uint64_t missing) {
+  return absl::StrCat("nvme.path: ", file, ": the file was cut: it had ", bytes,
+                      " bytes where its superblock says ", bytes + missing,
+                      ": pages that lay beyond are misses, it has its full length again: restore "
+                      "it from a copy (daemon stopped) if they matter, and find what cut it");
+}
 
 EngineLimits LimitsOf(const Config& config) {
   const LimitsConfig& from = config.limits;
@@ -71,7 +97,7 @@ struct Shard::Impl {
 
   absl::Status Build(ShardReport* report);
   absl::Status OpenLog(ShardReport* report);
-  void RegisterBuffers(ShardReport* report);
+  absl::Status RegisterBuffers(ShardReport* report);
   void OpenUcx(ShardReport* report);
   void Run(const std::shared_ptr<std::promise<absl::Status>>& started, ShardReport* report);
   absl::Status Quiesce();
@@ -117,6 +143,7 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
     report->nvme = "off: nvme.bytes is 0";
     return absl::OkStatus();
   }
+  options.watch->Say("opening the file of the NVMe tier");
   absl::StatusOr<FileDevice> opened =
       OpenFileDevice({.path = options.nvme_file,
                       .bytes = config.nvme.bytes / kPageAlignment * kPageAlignment,
@@ -127,35 +154,47 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
   }
   device = *std::move(opened);
   report->nvme = device.description;
-  RegisterBuffers(report);
+  CRUMB_TRY(RegisterBuffers(report));
+  options.watch->Say("reading the log of the NVMe tier");
+  CountingSink sink(engine->recovery_sink(), &report->recovered);
   absl::StatusOr<std::unique_ptr<SegmentLog>> log_or =
       SegmentLog::Open({.bytes_max = device.device->size_bytes(),
                         .segment_bytes = static_cast<uint32_t>(config.nvme.segment_bytes),
-                        .secret_fingerprint = options.secret.fingerprint()},
-                       device.device.get(), options.clock, engine->recovery_sink());
+                        .secret_fingerprint = options.secret.fingerprint(),
+                        .bytes_present = device.bytes_before,
+                        .stop = options.watch->flag()},
+                       device.device.get(), options.clock, &sink);
   if (!log_or.ok()) {
     return absl::Status(log_or.status().code(), absl::StrCat("nvme.path: ", options.nvme_file, ": ",
                                                              log_or.status().message()));
   }
   log = *std::move(log_or);
   report->recovery = log->stats();
+  if (const uint64_t missing = report->recovery.bytes_missing; missing != 0) {
+    report->warnings.push_back(CutWarning(options.nvme_file, device.bytes_before, missing));
+  }
   engine->SetLog(log.get());
   return absl::OkStatus();
 }
 
-void Shard::Impl::RegisterBuffers(ShardReport* report) {
+// WHY touched only where it will be pinned: elsewhere, memory that no page needs costs nothing.
+absl::Status Shard::Impl::RegisterBuffers(ShardReport* report) {
   const MutableBytes arena = pool->arena();
+  if (device.uring && MayPin(arena)) CRUMB_TRY(TouchPool(arena, options.watch));
   std::vector<MutableBytes> slices;
   for (uint64_t at = 0; at < arena.size(); at += kBufferSliceBytes) {
     slices.push_back(arena.subspan(at, std::min(kBufferSliceBytes, arena.size() - at)));
   }
   const absl::Status registered = device.device->RegisterBuffers(slices);
-  if (registered.ok()) return;
-  absl::StrAppend(&report->nvme, "; buffers not registered: ", registered.message());
+  if (!registered.ok()) {
+    absl::StrAppend(&report->nvme, "; buffers not registered: ", registered.message());
+  }
+  return options.watch->Check();
 }
 
 void Shard::Impl::OpenUcx(ShardReport* report) {
   const UcxConfig& config = options.config->ucx;
+  options.watch->Say("starting UCX");
   if (!config.enabled) {
     report->ucx = "off: ucx.enabled is false";
     return;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cachesvc/net/ucx_transport.h"
 #include "cachesvc/server/config.h"
 #include "cachesvc/server/staging_pool.h"
+#include "cachesvc/server/start_watch.h"
 #include "cachesvc/server/stream_hub.h"
 
 namespace crumb {
@@ -25,6 +27,7 @@ struct ShardOptions {
   ClusterSecret secret;
   const Clock* clock = nullptr;
   StagingPool* staging = nullptr;
+  StartWatch* watch = nullptr;
   std::string nvme_file;  // empty: no NVMe tier
 };
 
@@ -37,6 +40,13 @@ struct ShardView {
   NetStats loopback;
 };
 
+// What it takes to serve a recovered page.
+struct RecoveredKind {
+  uint64_t identity_prefix = 0;
+  uint64_t codec_id = 0;
+  friend auto operator<=>(const RecoveredKind&, const RecoveredKind&) = default;
+};
+
 // How the start went.
 struct ShardReport {
   std::string nvme;  // one line, or why there is no tier
@@ -44,13 +54,15 @@ struct ShardReport {
   bool ucx_on = false;
   std::vector<std::string> warnings;
   SegmentLogStats recovery;
+  std::map<RecoveredKind, uint64_t> recovered;  // pages of each kind; the first few thousand kinds
 };
 
 class Shard {
  public:
   using Function = std::function<void(const ShardView&)>;
 
-  // Returns when the log is recovered and the loop runs. `report` says what is on.
+  // Returns when the log is recovered and the loop runs. `report` says what is on. CANCELLED soon
+  // after the watch was cancelled.
   static absl::StatusOr<std::unique_ptr<Shard>> Start(const ShardOptions& options,
                                                       ShardReport* report);
   ~Shard();  // Stop

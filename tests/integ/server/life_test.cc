@@ -1,8 +1,10 @@
 // The life of the process: start, refusals to start, signals, restarts, exit codes.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,6 +54,7 @@ class LifeTest : public ::testing::Test {
     ASSERT_NE(line, std::string::npos) << result.err;
     EXPECT_THAT(result.err.substr(line), HasSubstr(what));
     EXPECT_THAT(result.out, Not(HasSubstr("ready")));
+    EXPECT_THAT(result.err, Not(HasSubstr(".cc")));  // no library speaks for us
   }
 
   TempDir temp_{TempDir::Place::kDisk};
@@ -178,7 +181,8 @@ TEST_F(LifeTest, BadCommandLinesAndConfigurationsExitTwoAtOnce) {
       {{"--set", "pool.dram_bytes=60TiB"}, "pool.dram_bytes: 60TiB is over"},
       {{"--set", "nvme.bytes=1000TiB"}, "nvme.bytes: 1000TiB is over"},
       {{"--set", "listen.grpc=0.0.0.0:0"}, "listen.insecure: true"},
-      {{"--set", "no.such.key=1"}, "did you mean"},
+      {{"--set", "no.such.key=1"}, "docs/configuration.md"},
+      {{"--set", "foo=1"}, "foo: unknown key: docs/configuration.md has every key"},
       {{"stray"}, "stray"}};
   for (const auto& [arguments, what] : bad) {
     SCOPED_TRACE(arguments.back());
@@ -201,6 +205,18 @@ TEST_F(LifeTest, CheckConfigVersionAndHelp) {
   Write(temp_ / "again.yaml", result.out);
   EXPECT_EQ(RunCrumbd({"--config", temp_ / "again.yaml", "--check-config"}).out, result.out);
   EXPECT_NE(access((temp_ / "data").c_str(), F_OK), 0);  // nothing was made
+  result = RunCrumbd({"--set", "data_dir=/proc/x", "--check-config"});
+  EXPECT_EQ(result.ended.code, 2);
+  EXPECT_THAT(result.err, StartsWith("crumbd: data_dir: /proc/x: "));
+  result = RunCrumbd({"--set", "data_dir=" + temp_ / "good.yaml", "--check-config"});
+  EXPECT_EQ(result.ended.code, 2);
+  result = RunCrumbd({"--set", "data_dir=" + temp_ / "new", "--check-config"});
+  EXPECT_EQ(result.ended.code, 0) << result.err;
+  EXPECT_NE(access((temp_ / "new").c_str(), F_OK), 0);
+  ASSERT_EQ(mkdir((temp_ / "there").c_str(), 0700), 0);
+  result = RunCrumbd({"--set", "data_dir=" + temp_ / "there", "--check-config"});
+  EXPECT_EQ(result.ended.code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(temp_ / "there"));
   Write(temp_ / "bad.yaml", "pool:\n  dram: 1\n");
   result = RunCrumbd({"--config", temp_ / "bad.yaml", "--check-config"});
   EXPECT_EQ(result.ended.code, 2);
@@ -283,6 +299,104 @@ TEST_F(LifeTest, ASecondSigtermLeavesAtOnce) {
   EXPECT_EQ(ended.code, 0);
   context->TryCancel();
   upload->Finish();
+}
+
+TEST_F(LifeTest, AStartSaysWhatItDoesAndHeedsSigterm) {
+  DaemonProcess daemon(temp_.path(), {"pool.dram_bytes=4GiB", "shutdown.grace=30s"});
+  daemon.Start(0);
+  std::string answer;
+  const auto pinning = [&] {
+    const std::string log = daemon.log();
+    if (log.find(" ready") != std::string::npos) return true;  // see below
+    const std::string name = "http place=";
+    const size_t at = log.find(name);
+    if (at == std::string::npos) return false;
+    const std::string place = log.substr(at + name.size(), log.find('\n', at) - at - name.size());
+    answer = testing::Http(place, "GET", "/healthz");
+    if (answer.find("starting: pinning the pool") == std::string::npos) return false;
+    answer += testing::Http(place, "GET", "/readyz");
+    return true;
+  };
+  ASSERT_TRUE(testing::Eventually(pinning, 20'000)) << daemon.log();
+  const std::string log = daemon.log();
+  if (log.find("buffers not registered") != std::string::npos ||
+      (log.find(" nvme ") != std::string::npos &&
+       log.find("io_uring depth") == std::string::npos)) {
+    GTEST_SKIP() << "no memory is pinned here";
+  }
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(answer, HasSubstr("starting: pinning the pool"));
+  const double start = Now();
+  EXPECT_EQ(daemon.Stop().code, 0) << daemon.log();
+  EXPECT_LT(Now() - start, 3.0);  // of many seconds that the start would have taken
+  EXPECT_THAT(daemon.log(), HasSubstr("stopping during the start"));
+  EXPECT_THAT(daemon.log(), HasSubstr("stopped"));
+  EXPECT_THAT(daemon.log(), Not(HasSubstr(" ready")));
+}
+
+TEST_F(LifeTest, AStartThatDoesNotEndInTimeIsAFault) {
+  DaemonProcess first(temp_.path());
+  ASSERT_TRUE(first.Start()) << first.log();
+  ASSERT_EQ(first.Stop().code, 0) << first.log();
+  DaemonProcess daemon(temp_.path(), {"shutdown.grace=300ms"});
+  // Whoever holds the log's lock is waited for, 2 s.
+  const int held = open((temp_ / "data/nvme/pages.log").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  const size_t before = daemon.log().size();
+  daemon.Start(0);
+  ASSERT_TRUE(testing::Eventually(
+      [&] { return daemon.log().find("preparing the pool", before) != std::string::npos; },
+      10'000));
+  EXPECT_EQ(daemon.Stop().code, 70) << daemon.log();
+  close(held);
+}
+
+TEST_F(LifeTest, ACutLogIsSaidAndKeepsWhatIsWhole) {
+  DaemonProcess daemon(temp_.path());
+  ASSERT_TRUE(daemon.Start()) << daemon.log();
+  RpcWorker worker(daemon.grpc());
+  ASSERT_TRUE(worker.Connect());
+  ASSERT_TRUE(worker.Register(SmallModel(), "raw").ok());
+  ASSERT_EQ(worker.Put("k", RandomPage(1), {.durable = true}), v1::RESULT_OK);
+  ASSERT_EQ(daemon.Stop().code, 0) << daemon.log();
+  const uint64_t cut = 2 << 20;  // in the middle of the first segment
+  std::filesystem::resize_file(temp_ / "data/nvme/pages.log", cut);
+  ASSERT_TRUE(daemon.Start()) << daemon.log();
+  EXPECT_THAT(daemon.log(), HasSubstr("pages.log: the file was cut: it had 2097152 bytes where its "
+                                      "superblock says 67108864"));
+  EXPECT_THAT(testing::HttpBody(daemon.http(), "/metrics"),
+              HasSubstr("crumb_recovery_missing_bytes 65011712"));
+  RpcWorker again(daemon.grpc());
+  ASSERT_TRUE(again.Connect());
+  ASSERT_TRUE(again.Register(SmallModel(), "raw").ok());
+  EXPECT_EQ(again.Get("k").data, RandomPage(1));
+  EXPECT_EQ(daemon.Stop().code, 0);
+}
+
+TEST_F(LifeTest, ALostCatalogAndStrayFilesAreSaid) {
+  DaemonProcess daemon(temp_.path());
+  ASSERT_TRUE(daemon.Start()) << daemon.log();
+  RpcWorker worker(daemon.grpc());
+  ASSERT_TRUE(worker.Connect());
+  ASSERT_TRUE(worker.Register(SmallModel(), "raw").ok());
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(worker.Put(std::to_string(i), RandomPage(i), {.durable = true}), v1::RESULT_OK);
+  }
+  ASSERT_EQ(daemon.Stop().code, 0) << daemon.log();
+  EXPECT_THAT(daemon.log(), Not(HasSubstr("cannot be served")));
+  ASSERT_EQ(unlink((temp_ / "data/catalog").c_str()), 0);
+  for (const char* name : {"a.txt", "b.txt", "c.txt", "d.txt"}) {
+    Write(temp_ / "data/rotations/" + name, "stray");
+  }
+  ASSERT_TRUE(daemon.Start()) << daemon.log();
+  EXPECT_THAT(daemon.log(), HasSubstr("data/catalog: lost, or not of this log: 3 pages"));
+  EXPECT_THAT(daemon.log(), HasSubstr("data/rotations: 4 files"));
+  EXPECT_THAT(daemon.log(), HasSubstr("files=\"a.txt, b.txt, c.txt\""));
+  RpcWorker again(daemon.grpc());
+  ASSERT_TRUE(again.Connect());
+  ASSERT_TRUE(again.Register(SmallModel(), "raw").ok());
+  EXPECT_EQ(again.Get("1").data, RandomPage(1));  // as the line promised
+  EXPECT_EQ(daemon.Stop().code, 0);
 }
 
 TEST_F(LifeTest, ForeignAndDamagedFilesStopTheStartAndAreLeftAlone) {
