@@ -260,7 +260,7 @@ TEST_F(FaultsTest, BadIdentitiesNameTheirField) {
   EXPECT_THAT(refused([](auto* i) { i->set_head_groups(3); }), HasSubstr("head_groups"));
   EXPECT_THAT(refused([](auto* i) { i->mutable_groups(0)->set_kind("odd"); }), HasSubstr("odd"));
   EXPECT_THAT(refused([](auto* i) { i->clear_groups(); }), HasSubstr("group"));
-  const grpc::Status int2 = worker_->Register(SmallModel(), "crumb-int2");
+  const grpc::Status int2 = worker_->Register(SmallModel("int2"), "crumb-int2");
   EXPECT_EQ(int2.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(int2.error_message(), HasSubstr("codec.int2: accept"));
 }
