@@ -380,10 +380,11 @@ HttpReply Daemon::HandleHttp(const std::string& path) {
   if (path == "/") {
     return {.status = 200, .type = "text/html; charset=utf-8", .body = StatusPage(TakeSnapshot())};
   }
-  const bool probe = path == "/healthz" || path == "/readyz";
-  if (probe && impl_->state.load() == DaemonState::kStarting) {
-    return {
-        .status = 503, .type = text, .body = absl::StrCat("starting: ", impl_->watch.what(), "\n")};
+  if ((path == "/healthz" || path == "/readyz") && impl_->state.load() == DaemonState::kStarting) {
+    // Alive, so that no probe restarts a daemon for having much memory to pin.
+    return {.status = path == "/healthz" ? 200 : 503,
+            .type = text,
+            .body = absl::StrCat("starting: ", impl_->watch.what(), "\n")};
   }
   if (path == "/healthz") {
     const bool alive = TakeSnapshot().alive;

@@ -124,9 +124,7 @@ v1::RegisterLayoutRequest ToRequest(const v1::LayoutInfo& info) {
   v1::RegisterLayoutRequest request;
   request.set_name(info.name());
   *request.mutable_identity() = info.identity();
-  request.set_codec(info.codec());
-  request.set_rotation(info.rotation());
-  return request;
+  return request;  // no codec: as it is, also if the daemon's own choice has changed meanwhile
 }
 
 absl::StatusOr<LayoutEntry> MakeEntry(const v1::LayoutInfo& info) {
