@@ -162,7 +162,8 @@ void World::Absorb(const EngineStats& stats) {
   result_.reclaimed += stats.nvme.segments_reclaimed;
   result_.corrupt_counted += stats.nvme.checksum_failures + stats.nvme.dropped_checksum +
                              stats.nvme.dropped_torn + stats.nvme.dropped_format +
-                             stats.checksum_failures_nvme;
+                             stats.nvme.dropped_stamp + stats.nvme.read_errors +
+                             stats.nvme.append_errors + stats.checksum_failures_nvme;
   reclaimed_before_ += stats.nvme.segments_reclaimed + stats.nvme.segments_quarantined;
 }
 
