@@ -277,18 +277,22 @@ TEST_F(FaultsTest, StalledUploadsAreBoundedAndEnd) {
     auto upload = std::make_unique<Upload>();
     upload->writer = worker_->cache().Put(upload->context.get(), &upload->reply);
     v1::PutHeader header = worker_->Header("stalled" + std::to_string(i));
-    header.set_deadline_ms(2000);
+    header.set_deadline_ms(6000);
     ASSERT_TRUE(upload->writer->Write(Chunk(header, "half")));
     uploads.push_back(std::move(upload));
   }
-  v1::PutReply reply;
-  grpc::Status refused;
-  EXPECT_TRUE(Eventually(
+  // A put before all of them hold their room would take the room of one.
+  const std::string used = "crumb_grpc_staging_bytes{kind=\"used\"} ";
+  ASSERT_TRUE(Eventually(
       [&] {
-        refused = worker_->Put("k", RandomPage(1), &reply);
-        return refused.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+        const std::string body = testing::HttpBody(daemon_->http(), "/metrics");
+        const size_t at = body.find(used);
+        return at != std::string::npos && std::stod(body.substr(at + used.size())) >= 15 * 65536;
       },
       5'000));
+  v1::PutReply reply;
+  const grpc::Status refused = worker_->Put("k", RandomPage(1), &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("limits.staging_bytes"));
   for (const auto& upload : uploads) {
     EXPECT_EQ(upload->writer->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
