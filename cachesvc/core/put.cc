@@ -369,8 +369,14 @@ bool EngineImpl::PutDurable(Block& block) {
   if (alive && index.at(block.entry).on_disk() && index.at(block.entry).durable) {
     return Finish(block, done), false;
   }
-  if (!alive || block.write_failed || log == nullptr || !index.at(block.entry).in_memory()) {
+  if (!alive || block.write_failed || log == nullptr) {
     return Finish(block, BlockResult::kNotDurable), false;
+  }
+  if (!index.at(block.entry).in_memory()) {
+    // Evicted meanwhile, by a write that nobody asked to be stable: the bytes at hand are put anew.
+    block.exists = false;
+    block.step = Step::kPutStart;
+    return true;
   }
   Entry& entry = index.at(block.entry);
   if (entry.append == kNoId) {

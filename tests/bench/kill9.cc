@@ -91,10 +91,13 @@ struct Figures {
   std::map<std::string, uint64_t> accusations;
   std::vector<std::string> first;
 
-  void Accuse(uint64_t key, const std::string& what) {
+  void Accuse(uint64_t key, const std::string& what, const std::string& history = "") {
     if (what.empty()) return;
     ++accusations[what.substr(0, what.find(':'))];
-    if (first.size() < 10) first.push_back(absl::StrCat("key ", absl::Hex(key), ": ", what));
+    if (first.size() < 10) {
+      first.push_back(
+          absl::StrCat("key ", absl::Hex(key), ": ", what, "; life:verb=answer", history));
+    }
   }
 };
 
@@ -146,12 +149,23 @@ std::unique_ptr<Client> ConnectTo(const Settings& settings, const std::string& s
 }
 
 enum class Verb : uint8_t { kPut, kGet, kDelete };
+constexpr const char* kVerbs[] = {"put", "get", "delete"};
 
 // The client's side of one life of the daemon.
 class Worker {
  public:
-  Worker(Client* client, Rng* rng, Figures* figures, std::vector<std::vector<KeyModel>>* models)
-      : client_(client), rng_(rng), figures_(figures), models_(models), lanes_(kDepth) {}
+  struct Books {
+    Figures* figures;
+    std::vector<std::vector<KeyModel>>* models;
+    uint32_t life;
+  };
+  Worker(Client* client, Rng* rng, const Books& books)
+      : client_(client),
+        rng_(rng),
+        figures_(books.figures),
+        models_(books.models),
+        life_(books.life),
+        lanes_(kDepth) {}
 
   bool Start() {
     for (size_t kind = 0; kind < kKindCount; ++kind) {
@@ -305,6 +319,9 @@ class Worker {
     const uint64_t key = KeyId(lane.kind, lane.number);
     if (result.code == Code::kUnavailable) ++figures_->unknown;
     if (result.code == Code::kCorrupt) return figures_->Accuse(key, "a hit did not match its sum");
+    model.Note(absl::StrCat(life_, ":", kVerbs[static_cast<size_t>(lane.verb)],
+                            lane.verb == Verb::kPut ? absl::StrCat(lane.generation) : "",
+                            lane.durable ? "d=" : "=", client::ToString(result.code)));
     switch (lane.verb) {
       case Verb::kPut:
         ++figures_->puts;
@@ -312,10 +329,11 @@ class Worker {
         if (lane.durable && (result.code == Code::kOk || result.code == Code::kExists)) {
           ++figures_->durable;
         }
-        return figures_->Accuse(key, model.OnPut(lane.generation, result.code, lane.durable));
+        return figures_->Accuse(key, model.OnPut(lane.generation, result.code, lane.durable),
+                                model.history);
       case Verb::kDelete:
         ++figures_->deletes;
-        return figures_->Accuse(key, model.OnDelete(result.code));
+        return figures_->Accuse(key, model.OnDelete(result.code), model.history);
       case Verb::kGet:
         return LearnGet(index, lane, result);
     }
@@ -326,25 +344,27 @@ class Worker {
     const uint64_t key = KeyId(lane.kind, lane.number);
     ++figures_->gets;
     if (result.code == Code::kMiss) ++figures_->misses;
-    if (result.code != Code::kOk) return figures_->Accuse(key, model.OnGet(result.code, 0));
+    if (result.code != Code::kOk)
+      return figures_->Accuse(key, model.OnGet(result.code, 0), model.history);
     ++figures_->hits;
     figures_->nvme_hits += result.tier == client::Tier::kNvme ? 1 : 0;
     const Bytes value = SlotOf(index, lane.kind);
     if (!kKinds[lane.kind].lossy) {
-      return figures_->Accuse(key, model.OnGet(Code::kOk, GenerationOf(key, value)));
+      return figures_->Accuse(key, model.OnGet(Code::kOk, GenerationOf(key, value)), model.history);
     }
     uint32_t nearest = 0;
     for (uint32_t generation = 1; generation <= model.last_put; ++generation) {
       if (DistanceBf16(key, generation, value) < kDistanceMax) nearest = generation;
     }
-    figures_->Accuse(key, model.OnGet(Code::kOk, nearest));
-    if (nearest != 0) figures_->Accuse(key, model.OnSeen(nearest, Xxh3(value)));
+    figures_->Accuse(key, model.OnGet(Code::kOk, nearest), model.history);
+    if (nearest != 0) figures_->Accuse(key, model.OnSeen(nearest, Xxh3(value)), model.history);
   }
 
   Client* client_;
   Rng* rng_;
   Figures* figures_;
   std::vector<std::vector<KeyModel>>* models_;
+  uint32_t life_;
   std::array<Set, kKindCount> sets_;
   std::vector<Lane> lanes_;
   std::vector<Completion> done_;
@@ -388,7 +408,7 @@ bool RunCycles(const Settings& settings, Figures* figures) {
     if (daemon == nullptr) return false;
     std::unique_ptr<Client> client = ConnectTo(settings, place.Server());
     if (client == nullptr) return false;
-    Worker worker(client.get(), &rng, figures, &models);
+    Worker worker(client.get(), &rng, {figures, &models, cycle});
     if (!worker.Start() || !worker.CheckAll()) return false;
     if (cycle == settings.cycles) break;  // the last life only looks
     worker.Load(clock.now_us() + rng.Below(300'000));

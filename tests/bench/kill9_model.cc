@@ -82,6 +82,12 @@ double DistanceBf16(uint64_t key, uint32_t generation, Bytes decoded) {
   return energy > 0 ? error / energy : 1.0;
 }
 
+void KeyModel::Note(const std::string& event) {
+  constexpr size_t kHistoryMax = 400;
+  absl::StrAppend(&history, " ", event);
+  if (history.size() > kHistoryMax) history.erase(0, history.find(' ', history.size() / 2));
+}
+
 std::string KeyModel::OnPut(uint32_t generation, client::Code code, bool durable) {
   using client::Code;
   if (Unknown(code)) {
@@ -89,10 +95,14 @@ std::string KeyModel::OnPut(uint32_t generation, client::Code code, bool durable
     if (!must_hit) possible.insert(generation);
     return "";
   }
-  if (code == Code::kOk || code == Code::kNotDurable) {
+  if (code == Code::kNotDurable) {
+    possible.insert(generation);  // or what was there
+    return "a durable put was not made durable, though the disk is well";
+  }
+  if (code == Code::kOk) {
     const bool had = must_hit;
     possible = {generation};
-    must_hit = durable && code == Code::kOk;
+    must_hit = durable;
     return had ? absl::StrCat("a put replaced a durable page: generation ", generation) : "";
   }
   if (code == Code::kExists) {

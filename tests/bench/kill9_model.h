@@ -30,6 +30,9 @@ struct KeyModel {
   bool busy = false;  // a request of it is in flight
   // Lossy pages: what a get delivered, by generation (XXH3 of the bytes).
   std::vector<std::pair<uint32_t, uint64_t>> seen;
+  std::string history;  // the last events, for an accusation's reader
+
+  void Note(const std::string& event);
 
   // What an answer, or none (kUnavailable), teaches. Each returns an accusation, or nothing.
   std::string OnPut(uint32_t generation, client::Code code, bool durable);

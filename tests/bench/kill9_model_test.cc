@@ -90,5 +90,12 @@ TEST(Kill9Model, ALossyPageNeverChanges) {
   EXPECT_NE(key.OnSeen(1, 56), "");
 }
 
+TEST(Kill9Model, NotDurableOnAHealthyDiskIsAccusedAndMayHaveKeptThePageThatWasThere) {
+  KeyModel model;
+  EXPECT_EQ(model.OnPut(1, Code::kOk, false), "");
+  EXPECT_NE(model.OnPut(2, Code::kNotDurable, true), "");
+  EXPECT_EQ(model.OnGet(Code::kOk, 1), "");
+}
+
 }  // namespace
 }  // namespace crumb

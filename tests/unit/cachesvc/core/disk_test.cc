@@ -246,6 +246,31 @@ TEST(EngineDurableTest, ADurablePutOfAPageThatOnlyLiesOnNvmeMakesItDurable) {
   ExpectHit(rig, 1, Tier::kNvme);
 }
 
+// The put waits for the write that is under way; that one is not stable, and evicts the page.
+TEST(EngineDurableTest, ADurablePutOfAPageThatIsBeingEvictedMakesItDurable) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1), kWireFlagDurable);  // opens a segment
+  rig.Put(2, PageOf(2));
+  rig.faults->SetPlan([](const IoRequest& request, uint64_t) {
+    return Fault{.delay_polls = request.op == IoOp::kRead ? 0u : 30u};
+  });
+  std::vector<uint64_t> others;
+  for (uint32_t key = 3; key < 3 + kPages; ++key) {
+    rig.worker().Fill(key, PageOf(key));
+    others.push_back(rig.worker().Send(
+        {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(key), .slot = key}}}));
+  }
+  for (int i = 0; i < 5; ++i) rig.Turn();
+  rig.worker().Fill(0, PageOf(2));
+  const uint64_t id = rig.worker().Send(
+      {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(2)}}, .flags = kWireFlagDurable});
+  for (int i = 0; i < 1000 && !rig.worker().Answered(id); ++i) rig.Turn();
+  const BlockResult result = rig.worker().Answer(id).result;
+  EXPECT_TRUE(result == BlockResult::kOk || result == BlockResult::kExists) << ToString(result);
+  rig.Restart(&kNothingSurvives);
+  ExpectHit(rig, 2, Tier::kNvme);
+}
+
 TEST(EngineDurableTest, TheSameInPageForm) {
   Rig rig(Tiered());
   rig.Put(1, PageOf(1));
