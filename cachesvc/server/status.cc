@@ -56,16 +56,21 @@ ordered_json Operations(const EngineStats& s) {
   return out;
 }
 
+// null: nothing was measured yet.
+ordered_json Quotient(double part, double whole) {
+  return whole > 0 ? ordered_json(part / whole) : ordered_json(nullptr);
+}
+
 ordered_json Codec(const EngineStats& s) {
   return {{"pages_encoded", s.encode_pages},
           {"pages_decoded", s.decode_pages},
           {"raw_bytes", s.encode_raw_bytes},
           {"packed_bytes", s.encode_packed_bytes},
-          {"ratio", Ratio(s)},
+          {"ratio", s.encode_packed_bytes > 0 ? ordered_json(Ratio(s)) : ordered_json(nullptr)},
           {"steps_up_the_ladder", s.ladder_steps},
           {"non_finite_pages", s.non_finite_pages},
-          {"relative_error_k", s.energy_k > 0 ? s.error_k / s.energy_k : 0},
-          {"relative_error_v", s.energy_v > 0 ? s.error_v / s.energy_v : 0}};
+          {"relative_error_k", Quotient(s.error_k, s.energy_k)},
+          {"relative_error_v", Quotient(s.error_v, s.energy_v)}};
 }
 
 ordered_json Nvme(const Snapshot& snapshot) {

@@ -50,14 +50,6 @@ void Render(const Json& document, std::ostream* out) {
   }
 }
 
-// Before the first encode there is no ratio; the daemon says 0 then, which no ratio of bytes is.
-void ForgetEmptyRatio(Json* document) {
-  const auto codec = document->find("codec");
-  if (codec == document->end() || !codec->is_object()) return;
-  const auto ratio = codec->find("ratio");
-  if (ratio != codec->end() && ratio->is_number() && ratio->get<double>() <= 0) *ratio = nullptr;
-}
-
 // A member, or null where a daemon of another version does not have it.
 const Json& At(const Json& node, const char* key) {
   static const Json kNull;
@@ -97,6 +89,11 @@ void PrintOperations(const Json& document, std::ostream* out) {
   *out << "\n" << Table(rows);
 }
 
+// "-" where nothing was measured yet.
+std::string Measured(const Json& node, const char* key, const char* unit) {
+  return At(node, key).is_number() ? absl::StrFormat("%.4f%s", Number(node, key), unit) : "-";
+}
+
 void PrintSummary(const Json& document, std::ostream* out) {
   const Json& codec = At(document, "codec");
   const Json& process = At(document, "process");
@@ -116,9 +113,8 @@ void PrintSummary(const Json& document, std::ostream* out) {
   const Json& failures = At(document, "checksum_failures");
   *out << "\nnvme               " << Text(nvme, "description") << "\nucx                "
        << Text(At(document, "ucx"), "description") << "\nerror K, V         "
-       << absl::StrFormat("%.4f, %.4f of the energy", Number(codec, "relative_error_k"),
-                          Number(codec, "relative_error_v"))
-       << "\nchecksum failures  "
+       << Measured(codec, "relative_error_k", "") << ", "
+       << Measured(codec, "relative_error_v", " of the energy") << "\nchecksum failures  "
        << absl::StrFormat("dram %.0f, nvme %.0f", Number(failures, "dram"),
                           Number(failures, "nvme"))
        << "\n";
@@ -133,7 +129,6 @@ void Status(Context* context) {
   if (document.is_discarded() || !document.is_object()) {
     return context->Fail(absl::DataLossError("the daemon's status is not a JSON object"));
   }
-  ForgetEmptyRatio(&document);
   if (context->globals.json) {
     context->out << document.dump(2) << "\n";
     return;
