@@ -38,7 +38,9 @@ std::unique_ptr<SimDaemon> SimDaemon::Start(SimContext* context, SimDisk* disk,
                                             const DaemonPlan& plan, const SimOptions& options) {
   std::unique_ptr<SimDaemon> daemon(new SimDaemon(context, SmallLimits()));
   const absl::Status status = daemon->Build(disk, plan, options);
-  if (status.ok()) return daemon;
+  // WHY dead counts: recovery can do without the last write of its own, but where the power went
+  // out no process goes on.
+  if (status.ok() && !daemon->device_->dead()) return daemon;
   context->trace.Add("start failed");
   if (daemon->device_ == nullptr || !daemon->device_->dead()) {
     context->Fail("start-up: " + status.ToString());

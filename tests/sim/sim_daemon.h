@@ -23,7 +23,7 @@ struct DaemonPlan {
 
 class SimDaemon {
  public:
-  // Null: start-up failed; if the power did not go out meanwhile, that is a failure of the run.
+  // Null: start-up failed or the power went out in it; without the latter that fails the run.
   static std::unique_ptr<SimDaemon> Start(SimContext* context, SimDisk* disk,
                                           const DaemonPlan& plan, const SimOptions& options);
   ~SimDaemon();
