@@ -87,20 +87,26 @@ void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
       put.durable_asked && (result == BlockResult::kOk || result == BlockResult::kExists);
   put.durable = durable && stored;
   if (durable) {
-    // What exists was written by an earlier put: damage since that one counts.
-    Moment written = put.sent;
-    if (!stored) {
-      written = 0;
-      for (const PutRecord& other : key.puts) {
-        if (other.durable && other.answered < put.sent) written = other.sent;
-      }
-    }
+    const Moment written = stored ? put.sent : WrittenSince(key, Need::kDurable, put.sent);
     key.promises.push_back({.sent = put.sent,
                             .written = written,
                             .answered = put.answered,
                             .answered_us = context_->clock.now_us(),
                             .survives_crash = true});
   }
+}
+
+// What exists was written by an earlier put: from when on damage of the medium may have hit it.
+// The writer of a key that began last began after all others had ended, so what lies there is not
+// older than its question. 0: nobody knows which put it was.
+Moment Model::WrittenSince(const Key& key, Need need, Moment before) const {
+  Moment since = 0;
+  for (const PutRecord& put : key.puts) {
+    const bool kept = put.durable || (need == Need::kAny && put.answered > last_crash_);
+    const bool stored = put.state == PutState::kStored && kept;
+    if (stored && put.answered < before) since = std::max(since, put.sent);
+  }
+  return since;
 }
 
 void Model::LosePut(KeyRef ref, size_t index) {
@@ -242,8 +248,9 @@ void Model::JudgeMiss(KeyRef ref, Moment asked, const char* question) {
 }
 
 void Model::Pinned(KeyRef ref, Moment asked, uint64_t until_us) {
+  // WHY not from the pin on: a page that lies on disk alone is pinned there, rotten or not.
   keys_[ref.index].promises.push_back({.sent = asked,
-                                       .written = asked,
+                                       .written = WrittenSince(keys_[ref.index], Need::kAny, asked),
                                        .answered = Now(),
                                        .answered_us = context_->clock.now_us(),
                                        .until_us = until_us,

@@ -129,6 +129,8 @@ class Model {
     Moment excused = 0;
     Moment last_hit = 0;
   };
+  enum class Need : uint8_t { kAny, kDurable };
+  Moment WrittenSince(const Key& key, Need need, Moment before) const;
   bool PutMayBeSeen(const Key& key, const PutRecord& put, Moment asked) const;
   // Untouched by removals, crashes and time; damage of the medium aside.
   bool Holds(const Key& key, const Promise& promise, Moment asked) const;

@@ -159,6 +159,16 @@ TEST_F(SimModelTest, APinIsAPromiseForItsTime) {
   EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
 }
 
+TEST_F(SimModelTest, APinDoesNotMakeADamagedPageWhole) {
+  Put(BlockResult::kOk);
+  model_.Excuse(key_);
+  model_.Pinned(key_, model_.Now(), UINT64_MAX);
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  Put(BlockResult::kOk);
+  model_.Pinned(key_, model_.Now(), UINT64_MAX);
+  EXPECT_TRUE(model_.MustHit(key_, model_.Now())) << "it was written after the damage";
+}
+
 TEST_F(SimModelTest, ALookupMustNotInventPages) {
   model_.JudgeLookupHit(key_, model_.Now(), {.result = BlockResult::kOk});
   EXPECT_THAT(context_.failure, HasSubstr("nothing was stored"));
