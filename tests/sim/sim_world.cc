@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/page_header.h"
+#include "storage/segment/log_format.h"
+#include "storage/segment/segment_log.h"
 #include "tests/sim/sim_daemon.h"
 
 namespace crumb::sim {
@@ -100,6 +102,7 @@ class World {
   void ClientTick(size_t index);
   void FaultTick();
   void Rot();
+  bool HeadIsKnown() const;
   void Flush(bool everything);
   void NoteDamage(const IoRequest& request);
   void ConnectAll();
@@ -272,6 +275,14 @@ void World::Flush(bool everything) {
   });
 }
 
+// A log whose superblocks are both destroyed is refused, and left as it was: there is no next life
+// to look at (docs/storage.md, "Start").
+bool World::HeadIsKnown() const {
+  std::vector<uint8_t> head(kLogHeadBytes);
+  disk_.Read(0, absl::MakeSpan(head));
+  return SegmentLog::CheckHead(head).ok();
+}
+
 // Flips a bit of a stored record, or now and then of anything else on the disk.
 void World::Rot() {
   const std::vector<uint64_t> blocks = disk_.DurableBlocks();
@@ -289,7 +300,10 @@ void World::Rot() {
     model_.Excuse(key);
     context_.trace.Add("rot of a page", victim, key.index);
   } else if (context_.rng.Chance(1, 4)) {
-    if (!disk_.FlipBit(first, static_cast<uint32_t>(context_.rng.Below(8ull * kSimBlockBytes)))) {
+    const auto bit = static_cast<uint32_t>(context_.rng.Below(8ull * kSimBlockBytes));
+    if (!disk_.FlipBit(first, bit)) return;
+    if (!HeadIsKnown()) {
+      CRUMB_CHECK(disk_.FlipBit(first, bit));
       return;
     }
     model_.ExcuseAll();
