@@ -362,8 +362,10 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   return false;
 }
 
+// WHY a flush does not cancel it: the page was there for all to see; only what leaves no trace may
+// be said to have failed.
 bool EngineImpl::PutDurable(Block& block) {
-  if (block.flushed) return Finish(block, BlockResult::kCancelled), false;
+  if (block.flushed) return Finish(block, BlockResult::kNotDurable), false;
   const BlockResult done = block.exists ? BlockResult::kExists : BlockResult::kOk;
   const bool alive = index.Alive(block.entry, block.entry_generation);
   if (alive && index.at(block.entry).on_disk() && index.at(block.entry).durable) {
