@@ -11,17 +11,24 @@
 
 namespace crumb::sim {
 
-void SimDisk::Read(uint64_t offset, MutableBytes out) const {
+void SimDisk::ReadStable(uint64_t offset, MutableBytes out) const {
   CRUMB_CHECK(offset % kSimBlockBytes == 0 && out.size() % kSimBlockBytes == 0);
   for (size_t at = 0; at < out.size(); at += kSimBlockBytes) {
-    const uint64_t block = (offset + at) / kSimBlockBytes;
-    if (const auto found = volatile_.find(block); found != volatile_.end()) {
-      std::memcpy(out.data() + at, found->second.back().data.data(), kSimBlockBytes);
-    } else if (const auto kept = durable_.find(block); kept != durable_.end()) {
+    const auto kept = durable_.find((offset + at) / kSimBlockBytes);
+    if (kept != durable_.end()) {
       std::memcpy(out.data() + at, kept->second.data(), kSimBlockBytes);
     } else {
       std::memset(out.data() + at, 0, kSimBlockBytes);
     }
+  }
+}
+
+void SimDisk::Read(uint64_t offset, MutableBytes out) const {
+  ReadStable(offset, out);
+  for (size_t at = 0; at < out.size(); at += kSimBlockBytes) {
+    const auto found = volatile_.find((offset + at) / kSimBlockBytes);
+    if (found == volatile_.end()) continue;
+    std::memcpy(out.data() + at, found->second.back().data.data(), kSimBlockBytes);
   }
 }
 

@@ -30,6 +30,8 @@ class SimDisk {
   uint64_t size_bytes() const { return bytes_; }
   // What a read sees: the newest version of each block. Offsets are multiples of a block.
   void Read(uint64_t offset, MutableBytes out) const;
+  // What is there after a power cut that takes everything it can.
+  void ReadStable(uint64_t offset, MutableBytes out) const;
   void Write(uint64_t offset, Bytes data);
   void WriteDurable(uint64_t offset, Bytes data);
   // All versions up to this point; a sync makes those durable.

@@ -8,7 +8,7 @@
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/page_header.h"
 #include "storage/segment/log_format.h"
-#include "storage/segment/segment_log.h"
+#include "storage/segment/log_head.h"
 #include "tests/sim/sim_daemon.h"
 
 namespace crumb::sim {
@@ -278,9 +278,10 @@ void World::Flush(bool everything) {
 // A log whose superblocks are both destroyed is refused, and left as it was: there is no next life
 // to look at (docs/storage.md, "Start").
 bool World::HeadIsKnown() const {
-  std::vector<uint8_t> head(kLogHeadBytes);
-  disk_.Read(0, absl::MakeSpan(head));
-  return SegmentLog::CheckHead(head).ok();
+  std::vector<uint8_t> bytes(kLogHeadBytes);
+  disk_.ReadStable(0, absl::MakeSpan(bytes));
+  const absl::StatusOr<LogHead> head = ParseHead(bytes);
+  return head.ok() && !head->blank;
 }
 
 // Flips a bit of a stored record, or now and then of anything else on the disk.
