@@ -11,7 +11,6 @@ namespace crumb::core {
 class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
  public:
   using EngineState::EngineState;
-
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
@@ -84,6 +83,7 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void RunLookup(uint32_t request, const WireRequest& message);
   bool EraseStart(Block& block);
   bool EraseDisk(Block& block);
+  void EraseUnknown(Block& block);
 
   // transfer.cc
   void StartTransfer(Block& block, const TransferPlan& plan);

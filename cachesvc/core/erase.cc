@@ -10,7 +10,7 @@ bool EngineImpl::EraseStart(Block& block) {
   EntryId id = kNoId;
   const Live live = FindLive(block.key, &id);
   if (live == Live::kLater) return Wait(disk_wait, block), false;
-  if (live == Live::kNo) return Finish(block, BlockResult::kMiss), false;
+  if (live == Live::kNo) return EraseUnknown(block), false;
   const Entry& entry = index.at(id);
   if (entry.append != kNoId) {
     // It is on its way to the disk: only then is there a record to forget.
@@ -23,8 +23,31 @@ bool EngineImpl::EraseStart(Block& block) {
     return true;
   }
   EraseEntry(id);
-  Finish(block, BlockResult::kOk);
+  EraseUnknown(block);
   return false;
+}
+
+// The index knows nothing of the key (any more). The disk may: a record whose tombstone was not
+// written, or is under way, or a write of an image that was replaced or forgotten meanwhile.
+void EngineImpl::EraseUnknown(Block& block) {
+  const bool found = block.reply.tier != Tier::kNone;
+  BlockResult result = BlockResult::kMiss;
+  if (log != nullptr) {
+    const uint64_t token = MakeToken(TokenKind::kBlock, block.id, block.generation);
+    result = AppendInFlight(block.key) ? BlockResult::kBusy
+                                       : log->Erase(block.key, DiskLocation{}, token);
+  }
+  switch (result) {
+    case BlockResult::kOk:
+      block.pending = Pending::kErase;
+      return;
+    case BlockResult::kBusy:
+      return Wait(disk_wait, block);
+    case BlockResult::kMiss:
+      return Finish(block, found ? BlockResult::kOk : BlockResult::kMiss);
+    default:
+      return Finish(block, BlockResult::kIo);
+  }
 }
 
 bool EngineImpl::EraseDisk(Block& block) {
@@ -42,10 +65,11 @@ bool EngineImpl::EraseDisk(Block& block) {
   EraseEntry(id);
   if (result == BlockResult::kOk) {
     block.pending = Pending::kErase;
-  } else {
-    Finish(block, result == BlockResult::kMiss ? BlockResult::kOk : BlockResult::kIo);
+    return false;
   }
-  return false;
+  if (result != BlockResult::kMiss) return Finish(block, BlockResult::kIo), false;
+  block.step = Step::kEraseStart;
+  return true;
 }
 
 }  // namespace crumb::core

@@ -121,13 +121,16 @@ void EngineImpl::EndFlushIfDone(uint32_t id) {
   FlushOp& flush = flushes[id];
   if (flush.cursor < flush.cursor_end || !flush.log_done || flush.waiting_for > 0) return;
   const std::function<void(absl::Status)> done = std::move(flush.done);
-  const BlockResult worst = flush.worst;
+  BlockResult worst = flush.worst;
+  // Pages that an erase should have hidden may come back, and may be ones of these.
+  const bool lost = !flush.everything && log != nullptr && log->stats().erases_lost > 0;
+  if (lost && worst == BlockResult::kOk) worst = BlockResult::kIo;
   flush.done = nullptr;
   flushes.Give(id);
   if (worst == BlockResult::kOk) return done(absl::OkStatus());
-  done(absl::DataLossError(
-      absl::StrCat("pages are forgotten until a restart only: the NVMe tier answered ",
-                   ToString(worst), "; see its error counters")));
+  done(absl::DataLossError(absl::StrCat(
+      "pages are forgotten until a restart only: the NVMe tier answered ", ToString(worst),
+      "; see its error counters, then flush everything, or again after a restart")));
 }
 
 }  // namespace crumb::core

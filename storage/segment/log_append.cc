@@ -84,7 +84,7 @@ void SegmentLog::Impl::OnAppended(const Op& op, int error) {
     OnWriteError();
     event.result = error == ENOSPC ? BlockResult::kNoSpace : BlockResult::kIo;
     if (record != nullptr) {
-      record->SetState(RecordState::kDead);
+      record->SetState(RecordState::kFailed);
       if (FooterBuilder* builder = BuilderOf(op.location.segment)) {
         builder->DropRecord(op.location.offset_blocks);
       }

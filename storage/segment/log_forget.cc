@@ -10,23 +10,50 @@ namespace crumb {
 BlockResult SegmentLog::Impl::Erase(const BlockKey& key, const DiskLocation& location,
                                     uint64_t token) {
   if (closed) return BlockResult::kIo;
-  Record* record = FindLive(key, location);
-  if (record == nullptr) return BlockResult::kMiss;
+  const bool nowhere = location.generation == 0;
+  Record* record = nowhere ? nullptr : FindRecord(key, location);
+  if (record != nullptr && record->record_state() != RecordState::kLive &&
+      record->record_state() != RecordState::kFailed) {
+    record = nullptr;
+  }
+  const bool needed = nowhere ? MayComeBack(key) : record != nullptr;
+  if (!needed) return BlockResult::kMiss;
   if (erases_out >= state->options.erases_max) return BlockResult::kBusy;
-  Forget(location.segment, record, token);
+  nowhere ? PushTombstone(key, token) : Forget(location.segment, record, token);
   return BlockResult::kOk;
 }
 
-void SegmentLog::Impl::Forget(uint32_t index, Record* record, uint64_t token) {
-  CRUMB_CHECK(record->record_state() == RecordState::kLive);
-  LogSegment& segment = state->segments[index];
-  record->SetState(RecordState::kDead);
-  CRUMB_CHECK(segment.live_records > 0);
-  --segment.live_records;
-  segment.live_bytes -= uint64_t{record->blocks} * kLogBlock;
-  if (erases.full()) return;  // only ReportCorrupt comes here then
+// Whether a start could find a record of the key that nobody knows of now: its tombstone is not
+// stable yet, or some tombstone could not be written (which one is not kept: there is no bound).
+bool SegmentLog::Impl::MayComeBack(const BlockKey& key) const {
+  if (lost_sequence != 0) return true;
+  for (size_t i = 0; i < erases.size(); ++i) {
+    if (erases.At(i).tombstone.key == key) return true;
+  }
+  return false;
+}
+
+void SegmentLog::Impl::LoseErase(uint64_t log_sequence) {
+  ++state->stats.erases_lost;
+  lost_sequence = std::max(lost_sequence, log_sequence);
+}
+
+void SegmentLog::Impl::PushTombstone(const BlockKey& key, uint64_t token) {
   ++erases_out;
-  erases.Push({{record->key, state->next_sequence++}, token});
+  erases.Push({{key, state->next_sequence++}, token});
+}
+
+void SegmentLog::Impl::Forget(uint32_t index, Record* record, uint64_t token) {
+  LogSegment& segment = state->segments[index];
+  if (record->record_state() == RecordState::kLive) {
+    CRUMB_CHECK(segment.live_records > 0);
+    --segment.live_records;
+    segment.live_bytes -= uint64_t{record->blocks} * kLogBlock;
+  }
+  record->SetState(RecordState::kDead);
+  if (erases.full())
+    return LoseErase(state->next_sequence - 1);  // only ReportCorrupt comes here then
+  PushTombstone(record->key, token);
 }
 
 void SegmentLog::Impl::AdvanceErases() {
@@ -81,6 +108,7 @@ void SegmentLog::Impl::OnTombstones(const Op& op, int error) {
 void SegmentLog::Impl::EndErases(uint32_t count, BlockResult result) {
   for (uint32_t i = 0; i < count; ++i) {
     const PendingErase erase = erases.Pop();
+    if (result != BlockResult::kOk) LoseErase(erase.tombstone.log_sequence);
     if (erase.token == 0) {
       --erases_out;
       continue;
@@ -129,6 +157,7 @@ void SegmentLog::Impl::AdvanceSuperblock() {
   if (flushes_in_flight > 0 || flushes.empty()) return;
   flushes_in_flight = static_cast<uint32_t>(flushes.size());
   ++state->superblock.revision;
+  watermark_in_flight = state->superblock.watermark;
   StoreSuperblock(state->superblock, superblock_block.span());
   superblock_copy = 0;
   WriteSuperblockCopy();
@@ -150,6 +179,10 @@ void SegmentLog::Impl::OnSuperblock(int error) {
     if (++superblock_copy < kSuperblockOffsets.size()) {
       WriteSuperblockCopy();
       return;
+    }
+    if (lost_sequence < watermark_in_flight) {  // whatever they should have hidden is flushed
+      lost_sequence = 0;
+      state->stats.erases_lost = 0;
     }
   } else {
     OnWriteError();

@@ -21,16 +21,19 @@ BlockResult SegmentLog::VerifyRecord(Bytes record, const BlockKey& key,
   return check == PageCheck::kOk ? BlockResult::kOk : BlockResult::kCorrupt;
 }
 
-Record* SegmentLog::Impl::FindLive(const BlockKey& key, const DiskLocation& location) {
+Record* SegmentLog::Impl::FindRecord(const BlockKey& key, const DiskLocation& location) {
   if (location.segment >= state->segments.size() || location.generation == 0) return nullptr;
   const LogSegment& segment = state->segments[location.segment];
   if (segment.generation != location.generation) return nullptr;
   Record* record = state->table.Find(segment.records, location.offset_blocks);
-  if (record == nullptr || record->record_state() != RecordState::kLive) return nullptr;
-  if (record->key != key || uint64_t{record->blocks} * kLogBlock != location.record_bytes) {
-    return nullptr;
-  }
-  return record;
+  if (record == nullptr || record->key != key) return nullptr;
+  return uint64_t{record->blocks} * kLogBlock == location.record_bytes ? record : nullptr;
+}
+
+Record* SegmentLog::Impl::FindLive(const BlockKey& key, const DiskLocation& location) {
+  Record* record = FindRecord(key, location);
+  const bool live = record != nullptr && record->record_state() == RecordState::kLive;
+  return live ? record : nullptr;
 }
 
 BlockResult SegmentLog::Impl::Read(const ReadRequest& request) {

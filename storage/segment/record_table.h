@@ -12,7 +12,8 @@
 
 namespace crumb {
 
-enum class RecordState : uint32_t { kWriting = 0, kLive = 1, kDead = 2 };
+// kFailed: its write met an error, so that nobody knows whether it is on the medium.
+enum class RecordState : uint32_t { kWriting = 0, kLive = 1, kDead = 2, kFailed = 3 };
 
 struct Record {
   BlockKey key;

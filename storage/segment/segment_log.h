@@ -71,7 +71,7 @@ struct SegmentLogStats {
   uint64_t bytes_written = 0, bytes_read = 0, append_errors = 0, read_errors = 0;
   uint64_t checksum_failures = 0, segments_quarantined = 0, segments_reclaimed = 0;
   uint64_t recovered = 0, dropped_torn = 0, dropped_checksum = 0, dropped_stale = 0,
-           dropped_format = 0, dropped_stamp = 0, recovery_us = 0;
+           dropped_format = 0, dropped_stamp = 0, recovery_us = 0, erases_lost = 0;
   uint64_t bytes_missing = 0;  // what the file lacked at Open of what its superblock says
   uint64_t segments = 0, segments_free = 0, tombstones_written = 0, times_off = 0;
   bool clean_start = false;  // the last run ended with Close
@@ -113,9 +113,8 @@ class SegmentLog {
   // kMiss: no longer there; kBusy: retry after a Poll; kInvalid: `out` does not fit.
   BlockResult Read(const BlockKey& key, const DiskLocation& location, MutableBytes out,
                    uint64_t token);
-  // The same without the pass over the payload (0.1 ms per MiB on the shard). PROMISE kept by the
-  // caller: nothing of `out` is used before VerifyRecord said kOk, on whatever thread; kCorrupt
-  // goes back to the log by ReportCorrupt.
+  // The same without the pass over the payload. PROMISE kept by the caller: nothing of `out` is
+  // used before VerifyRecord said kOk, on whatever thread; kCorrupt goes to ReportCorrupt.
   BlockResult ReadUnverified(const BlockKey& key, const DiskLocation& location, MutableBytes out,
                              uint64_t token);
   // Any thread. kOk or kCorrupt.
@@ -124,7 +123,8 @@ class SegmentLog {
   // kReclaimed for what else it held).
   void ReportCorrupt(const BlockKey& key, const DiskLocation& location);
   // Forgets the record at once; a tombstone makes it durable. token 0 = no event. Whoever drops a
-  // page after kIo calls this too, or the page may come back after a restart.
+  // page after kIo calls this too, or the page may come back after a restart. At no location: what
+  // of `key` nobody knows of but a restart might find; kMiss: there can be nothing.
   BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token);
   // Forgets everything at once (no kReclaimed); kFlushed when durable. Appends in flight end with
   // kMiss. kBusy: too many flushes in flight.

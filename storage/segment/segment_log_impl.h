@@ -93,6 +93,7 @@ struct SegmentLog::Impl {
   FooterBuilder* BuilderOf(uint32_t segment);
 
   // log_read.cc: reading, verifying, quarantine
+  Record* FindRecord(const BlockKey& key, const DiskLocation& location);
   Record* FindLive(const BlockKey& key, const DiskLocation& location);
   BlockResult Read(const ReadRequest& request);
   void OnRead(const Op& op, int error);
@@ -103,6 +104,9 @@ struct SegmentLog::Impl {
   // log_forget.cc: tombstones, flush
   BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token);
   void Forget(uint32_t segment, Record* record, uint64_t token);
+  void PushTombstone(const BlockKey& key, uint64_t token);
+  bool MayComeBack(const BlockKey& key) const;
+  void LoseErase(uint64_t log_sequence);
   void AdvanceErases();
   void EndErases(uint32_t count, BlockResult result);
   void OnTombstones(const Op& op, int error);
@@ -132,6 +136,8 @@ struct SegmentLog::Impl {
   uint32_t tombstones_in_flight = 0;
   uint32_t flushes_in_flight = 0;  // covered by the superblock being written
   uint32_t superblock_copy = 0;
+  uint64_t watermark_in_flight = 0;  // what it says
+  uint64_t lost_sequence = 0;        // of the newest tombstone that could not be written; 0: none
   uint32_t errors = 0;
   uint64_t good_writes = 0, off_until_us = 0;
 };

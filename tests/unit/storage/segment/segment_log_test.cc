@@ -232,6 +232,63 @@ TEST_F(SegmentLogTest, AnEraseKillsOlderRecordsOfTheKeyToo) {
   EXPECT_FALSE(log_.Recovered(1));
 }
 
+TEST_F(SegmentLogTest, AnEraseThatFailedCanBeAskedForAgainWithoutItsPlace) {
+  Open();
+  const DiskLocation at = log_.Append(1, kPayload, true).location;
+  EXPECT_EQ(log_.Erase(1, {}), BlockResult::kMiss) << "nothing was lost so far";
+  plan_ = [](const IoRequest& request) {
+    return Fault{.error = request.op == IoOp::kRead ? 0 : EIO};
+  };
+  EXPECT_EQ(log_.Erase(1, at), BlockResult::kIo);
+  EXPECT_EQ(log_.Erase(1, {}), BlockResult::kIo);
+  EXPECT_GT(log_.log().stats().erases_lost, 0u);
+  plan_ = nullptr;
+  EXPECT_EQ(log_.Erase(1, {}), BlockResult::kOk);
+  Reopen();
+  EXPECT_FALSE(log_.Recovered(1));
+}
+
+TEST_F(SegmentLogTest, AnEraseUnderWayIsWaitedForAndAFlushSettlesLostOnes) {
+  Open();
+  const DiskLocation at = log_.Append(1, kPayload, true).location;
+  const DiskLocation other = log_.Append(2, kPayload, true).location;
+  ASSERT_EQ(log_.log().Erase(TestKey(1), at, 0), BlockResult::kOk);
+  EXPECT_EQ(log_.log().Erase(TestKey(2), {}, 7), BlockResult::kMiss);
+  EXPECT_EQ(log_.log().Erase(TestKey(1), {}, 7), BlockResult::kOk);
+  log_.Settle();
+  EXPECT_EQ(log_.TakeEvents().size(), 1u);
+  EXPECT_EQ(log_.Erase(1, {}), BlockResult::kMiss);
+  plan_ = [](const IoRequest& request) {
+    return Fault{.error = request.op == IoOp::kRead ? 0 : EIO};
+  };
+  EXPECT_EQ(log_.Erase(2, other), BlockResult::kIo);
+  plan_ = nullptr;
+  EXPECT_EQ(log_.log().stats().erases_lost, 1u);
+  EXPECT_EQ(log_.Flush(), BlockResult::kOk);
+  EXPECT_EQ(log_.log().stats().erases_lost, 0u);
+  EXPECT_EQ(log_.Erase(2, {}), BlockResult::kMiss);
+}
+
+TEST_F(SegmentLogTest, AFailedWriteThatReachedTheMediumIsErased) {
+  Open();
+  log_.Append(9, kPayload, true);  // opens the segment
+  plan_ = [this](const IoRequest& request) {
+    if (request.op == IoOp::kRead) return Fault{};
+    std::copy_n(request.data, request.bytes,
+                mem_.mutable_image().begin() + static_cast<ptrdiff_t>(request.offset));
+    return Fault{.error = EIO};
+  };
+  const LogTester::Outcome failed = log_.Append(1, kPayload, true);
+  EXPECT_EQ(failed.result, BlockResult::kIo);
+  plan_ = nullptr;
+  EXPECT_EQ(log_.Read(1, failed.location), BlockResult::kMiss);
+  EXPECT_EQ(log_.Erase(1, failed.location), BlockResult::kOk);
+  EXPECT_EQ(log_.Erase(1, failed.location), BlockResult::kMiss);
+  Reopen();
+  EXPECT_FALSE(log_.Recovered(1));
+  EXPECT_TRUE(log_.Recovered(9));
+}
+
 TEST_F(SegmentLogTest, ManyErasesShareBlocksAndBusyIsSaid) {
   log_.options().erases_max = 100;
   Open();
