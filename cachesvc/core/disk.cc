@@ -18,13 +18,18 @@ bool IsImageOf(const PageHeader& header, const Entry& entry) {
 
 }  // namespace
 
-bool EngineImpl::AppendInFlight(const BlockKey& key) const {
+uint32_t EngineImpl::FindAppend(const BlockKey& key) const {
   uint32_t left = appends.taken();
   for (uint32_t id = 0; id < appends.size() && left > 0; ++id) {
     if (!appends[id].used) continue;
-    if (appends[id].key == key) return true;
+    if (appends[id].key == key) return id;
     --left;
   }
+  return kNoId;
+}
+
+bool EngineImpl::AppendInFlight(const BlockKey& key) const {
+  if (FindAppend(key) != kNoId) return true;
   return std::any_of(forgets.begin(), forgets.end(),
                      [&key](const ForgetOp& forget) { return forget.key == key; });
 }
@@ -288,12 +293,19 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
       !IsImageOf(LoadHeader(pool().memory(read.slot)), index.at(read.entry))) {
     result = BlockResult::kCorrupt;
   }
-  if (result == BlockResult::kCorrupt) {
-    ++counts.checksum_failures_nvme;
-    log->ReportCorrupt(read.key, read.location);
+  if (result == BlockResult::kCorrupt) ++counts.checksum_failures_nvme;
+  // WHY only what is current: a tombstone hides all that was written of the key before it, also the
+  // page that took this one's place.
+  const bool failed = current && result != BlockResult::kOk;
+  const uint32_t successor = failed ? FindAppend(read.key) : kNoId;
+  if (successor != kNoId) {
+    WaitForSuccessor(id, successor);
+    reads.Give(id);
+    return;
   }
-  if (current && result != BlockResult::kOk) {
+  if (failed) {
     counts.hit_then_failed += read.waiters.size() + (read.block != kNoId ? 1 : 0);
+    if (result == BlockResult::kCorrupt) log->ReportCorrupt(read.key, read.location);
     if (result == BlockResult::kIo) ForgetRecord(read.key, read.location, kNoId);
   }
   if (read.block != kNoId) {
@@ -312,6 +324,25 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
     }
   }
   reads.Give(id);
+}
+
+// The record did not verify, and a page that replaces it is being written: that one must not be
+// hidden by this one's tombstone. The entry stays until the write ends, which publishes the new
+// page or forgets the key; whoever asked looks again then.
+void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
+  DiskRead& read = reads[id];
+  List<Block>& waiters = appends[append].waiters;
+  if (read.block != kNoId) {
+    Block& block = blocks[read.block];
+    CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
+    block.pending = Pending::kNone;
+    block.request == kNoId ? Cleanup(block) : Wait(waiters, block);
+    return;
+  }
+  --transient_slots;
+  if (index.at(read.entry).read == id) index.at(read.entry).read = kNoId;
+  pool().Release(read.slot);
+  while (!read.waiters.empty()) Wait(waiters, blocks[read.waiters.PopFront(blocks)]);
 }
 
 void EngineImpl::Promote(DiskRead& read) {

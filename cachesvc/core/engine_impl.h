@@ -110,6 +110,7 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   BlockResult StartAppend(EntryId id, bool durable, bool evict);
   BlockResult StartBlockAppend(Block& block, bool durable);
   BlockResult QueueAppend(DiskAppend& append, uint32_t id);
+  uint32_t FindAppend(const BlockKey& key) const;  // that writes a page of the key, or kNoId
   bool AppendInFlight(const BlockKey& key) const;
   void OnLogEvent(const LogEvent& event);
   void OnAppended(const LogEvent& event);
@@ -123,10 +124,11 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void RetryUnverified();
   void EndRead(uint32_t id, BlockResult result);
   void EndReadApart(DiskRead& read, BlockResult result);
+  void WaitForSuccessor(uint32_t id, uint32_t append);
   void Promote(DiskRead& read);
   void OnReclaimed(const LogEvent& event);
 
-  // flush.cc, drain.cc
+  // flush.cc, drain.cc, pins.cc
   Live FindLive(const BlockKey& key, EntryId* id);
   bool Forget(EntryId id, uint32_t flush);
   void StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done);
@@ -135,8 +137,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void EndFlushIfDone(uint32_t id);
   void StartDrain(uint64_t deadline_us, std::function<void()> done);
   int RunDrain();
-
-  // pins.cc
   BlockResult PinBlock(Session& session, const Binding& binding, const Digest& digest,
                        uint64_t ttl_us);
   BlockResult PinOne(Session& session, EntryId id, uint64_t ttl_us);

@@ -213,7 +213,8 @@ void EngineImpl::ForgetPage(EntryId id) {
 }
 
 // A full index forgets the page that would be evicted next; pages on disk alone have no order, so
-// the one found at the sweeping hand goes.
+// the one found at the sweeping hand goes. Never one whose successor is being written: the
+// tombstone would hide that too.
 EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   EntryId id = index.Insert(key);
   if (id != kNoId) return id;
@@ -221,11 +222,12 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
     index_hand = index_hand + 1 < index.scan_end() ? index_hand + 1 : 0;
     const Entry& entry = index.at(index_hand);
     if (!entry.live || entry.in_memory() || entry.read != kNoId) continue;
+    if (FindAppend(entry.key) != kNoId) continue;
     ForgetPage(index_hand);
     return index.Insert(key);
   }
   const EntryId victim = policy->Victim(kAnyClass);
-  if (victim == kNoId) return kNoId;
+  if (victim == kNoId || FindAppend(index.at(victim).key) != kNoId) return kNoId;
   const Entry& entry = index.at(victim);
   ++counts.evicted_dropped;
   counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);

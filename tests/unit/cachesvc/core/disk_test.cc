@@ -1,8 +1,10 @@
 // The NVMe tier behind the engine: spill, read back, durable, damage, reclaim, recovery, delete.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 
+#include "storage/segment/log_format.h"
 #include "tests/unit/cachesvc/core/engine_fixture.h"
 
 namespace crumb::testing {
@@ -310,6 +312,121 @@ TEST(EngineDurableTest, ABetterPageReplacesADurableOneDurably) {
   EXPECT_EQ(rig.Delete(1).result, BlockResult::kOk);
   rig.Restart(&kNothingSurvives);
   ExpectMiss(rig, 1);  // neither of the two comes back
+}
+
+// A worker that asks for key 1, which lies on NVMe alone, while a better page of it is put durably.
+class EngineReplaceTest : public ::testing::Test {
+ protected:
+  void Begin(uint32_t index_entries_max = 1 << 20) {
+    RigOptions options = Tiered();
+    options.main_bytes = 1 << 20;
+    options.limits.index_entries_max = index_entries_max;
+    rig_ = std::make_unique<Rig>(options);
+    rig_->Put(1, PageOf(1), kWireFlagDurable);
+    rig_->Restart(&kNothingSurvives);
+    ASSERT_EQ(rig_->Lookup(1).tier, Tier::kNvme);
+    ASSERT_TRUE(rig_->engine->BindLayout(2, rig_->Bind(CodecKind::kRaw)).ok());
+    ASSERT_TRUE(rig_->engine->RegisterRegions({1}, 2, 2, rig_->worker().Spec()).ok());
+  }
+  void Plan(uint32_t read_polls, int read_error, uint32_t write_polls) {
+    rig_->faults->SetPlan([=](const IoRequest& request, uint64_t) {
+      const bool read = request.op == IoOp::kRead;
+      return Fault{.error = read ? read_error : 0,
+                   .delay_polls = read ? read_polls : write_polls,
+                   .flip_bit = read ? 8 * 200 : -1};
+    });
+  }
+  uint64_t SendGet() {
+    return rig_->worker().Send(
+        {.type = WireType::kGet, .blocks = {{.digest = DigestNumber(1), .slot = 1}}});
+  }
+  uint64_t SendBetter() {
+    rig_->worker().Fill(0, PageOf(2));
+    return rig_->worker().Send({.type = WireType::kPut,
+                                .blocks = {{.digest = DigestNumber(1)}},
+                                .flags = kWireFlagDurable,
+                                .layout = 2,
+                                .region_set = 2});
+  }
+  void ExpectBetterAfterAPowerLoss() {
+    rig_->faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{}; });
+    rig_->Restart(&kNothingSurvives);
+    std::vector<uint8_t> got;
+    ASSERT_EQ(rig_->Get(1, &got).result, BlockResult::kOk) << "a durable page is lost";
+    EXPECT_EQ(got, PageOf(2));
+  }
+
+  std::unique_ptr<Rig> rig_;
+};
+
+TEST_F(EngineReplaceTest, ARottenRecordThatWasReplacedWhileItWasReadTakesNothingWithIt) {
+  Begin();
+  Plan(200, 0, 0);
+  const uint64_t get = SendGet();
+  for (int i = 0; i < 6; ++i) rig_->Turn();
+  const uint64_t put = SendBetter();
+  for (int i = 0; i < 40; ++i) rig_->Turn();
+  EXPECT_EQ(rig_->worker().Answer(put).result, BlockResult::kOk);
+  EXPECT_FALSE(rig_->worker().Answered(get));
+  rig_->Settle();
+  EXPECT_EQ(rig_->worker().Answer(get).result, BlockResult::kOk);
+  EXPECT_EQ(rig_->worker().Read(1), PageOf(2));
+  EXPECT_EQ(rig_->engine->stats().checksum_failures_nvme, 1u);
+  rig_->ExpectAtRest();
+  ExpectBetterAfterAPowerLoss();
+}
+
+TEST_F(EngineReplaceTest, ARecordThatFailsWhileItIsReplacedTakesNothingWithIt) {
+  for (const int error : {0, 5}) {
+    Begin();
+    Plan(20, error, 200);
+    const uint64_t put = SendBetter();
+    const uint64_t get = SendGet();
+    for (int i = 0; i < 100; ++i) rig_->Turn();
+    EXPECT_FALSE(rig_->worker().Answered(put));
+    EXPECT_FALSE(rig_->worker().Answered(get)) << "the better page is on its way";
+    rig_->Settle();
+    EXPECT_EQ(rig_->worker().Answer(put).result, BlockResult::kOk);
+    EXPECT_EQ(rig_->worker().Answer(get).result, BlockResult::kOk);
+    EXPECT_EQ(rig_->worker().Read(1), PageOf(2));
+    rig_->ExpectAtRest();
+    ExpectBetterAfterAPowerLoss();
+  }
+}
+
+TEST_F(EngineReplaceTest, IfTheReplacementFailsTooTheKeyIsForgotten) {
+  Begin();
+  rig_->faults->SetPlan([](const IoRequest& request, uint64_t) {
+    const bool read = request.op == IoOp::kRead;
+    const bool page = !read && request.bytes > kLogBlock;
+    return Fault{.error = page ? 5 : 0, .delay_polls = page ? 200u : 20u, .flip_bit = 8 * 200};
+  });
+  const uint64_t put = SendBetter();
+  const uint64_t get = SendGet();
+  rig_->Settle();
+  EXPECT_EQ(rig_->worker().Answer(put).result, BlockResult::kIo);
+  EXPECT_EQ(rig_->worker().Answer(get).result, BlockResult::kMiss);
+  rig_->faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{}; });
+  rig_->Restart(&kNothingSurvives);
+  ExpectMiss(*rig_, 1);
+  rig_->ExpectAtRest();
+}
+
+TEST_F(EngineReplaceTest, AFullIndexDoesNotForgetAKeyWhoseReplacementIsOnItsWay) {
+  Begin(4);
+  Plan(0, 0, 1000);
+  const uint64_t put = SendBetter();
+  for (int i = 0; i < 20; ++i) rig_->Turn();
+  for (uint64_t key = 2000; key < 2010; ++key) {
+    rig_->worker().Fill(3, PageOf(key));
+    rig_->worker().Send(
+        {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(key), .slot = 3}}});
+    for (int i = 0; i < 4; ++i) rig_->Turn();
+  }
+  EXPECT_FALSE(rig_->worker().Answered(put));
+  rig_->Settle();
+  EXPECT_EQ(rig_->worker().Answer(put).result, BlockResult::kOk);
+  ExpectBetterAfterAPowerLoss();
 }
 
 TEST(EngineRecoveryTest, AnOrderlyRestartKeepsWhatWasSpilledAndDrained) {
