@@ -336,8 +336,8 @@ void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
     Block& block = blocks[read.block];
     CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
     block.pending = Pending::kNone;
-    block.request == kNoId ? Cleanup(block) : Wait(waiters, block);
-    return;
+    if (block.request == kNoId) return Cleanup(block);
+    return Wait(waiters, block);
   }
   --transient_slots;
   if (index.at(read.entry).read == id) index.at(read.entry).read = kNoId;

@@ -19,7 +19,11 @@ BlockResult SegmentLog::Impl::Erase(const BlockKey& key, const DiskLocation& loc
   const bool needed = nowhere ? MayComeBack(key) : record != nullptr;
   if (!needed) return BlockResult::kMiss;
   if (erases_out >= state->options.erases_max) return BlockResult::kBusy;
-  nowhere ? PushTombstone(key, token) : Forget(location.segment, record, token);
+  if (nowhere) {
+    PushTombstone(key, token);
+  } else {
+    Forget(location.segment, record, token);
+  }
   return BlockResult::kOk;
 }
 
@@ -51,8 +55,8 @@ void SegmentLog::Impl::Forget(uint32_t index, Record* record, uint64_t token) {
     segment.live_bytes -= uint64_t{record->blocks} * kLogBlock;
   }
   record->SetState(RecordState::kDead);
-  if (erases.full())
-    return LoseErase(state->next_sequence - 1);  // only ReportCorrupt comes here then
+  // Only ReportCorrupt comes here with a full queue.
+  if (erases.full()) return LoseErase(state->next_sequence - 1);
   PushTombstone(record->key, token);
 }
 
