@@ -107,6 +107,10 @@ void EngineImpl::Finish(Block& block, BlockResult result) {
   if (block.list != nullptr) block.list->Remove(blocks, block.id);
   if (block.request != kNoId) {
     const uint32_t request_id = std::exchange(block.request, kNoId);
+    // Only what leaves no trace may be said to have failed.
+    if (block.seen && result != BlockResult::kExists && result != BlockResult::kOk) {
+      result = BlockResult::kNotDurable;
+    }
     Request& request = requests[request_id];
     ++counts.blocks[static_cast<size_t>(request.op)][static_cast<size_t>(result)];
     WireBlockReply reply = block.reply;

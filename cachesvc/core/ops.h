@@ -87,6 +87,7 @@ struct Block {
   bool flushed = false;  // a flush came after it started: it must not publish
   bool page_owned = false, page_pinned = false;
   bool exists = false;  // kPutDurable of a page that was there already
+  bool seen = false;    // its page was there for all to see, and is put again to be durable
   bool write_failed = false;
 
   uint32_t peer = kNoId, peer_generation = 0;

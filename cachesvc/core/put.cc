@@ -376,7 +376,8 @@ bool EngineImpl::PutDurable(Block& block) {
   }
   if (!index.at(block.entry).in_memory()) {
     // Evicted meanwhile, by a write that nobody asked to be stable: the bytes at hand are put anew.
-    block.exists = false;
+    block.seen = block.seen || !block.exists;
+    block.exists = block.pulled = false;
     block.step = Step::kPutStart;
     return true;
   }
