@@ -347,7 +347,6 @@ void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
 
 void EngineImpl::Promote(DiskRead& read) {
   AttachSlot(read.entry, read.slot);
-  counts.bytes_in[static_cast<size_t>(Tier::kNvme)] += read.location.record_bytes;
   while (!read.waiters.empty()) {
     Block& block = blocks[read.waiters.PopFront(blocks)];
     EndPhase(block, Phase::kIo);

@@ -349,7 +349,8 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
                  .precision = entry.precision,
                  .lossy_depth = entry.lossy_depth,
                  .value_bytes = kPageHeaderBytes + entry.payload_bytes};
-  counts.bytes_in[static_cast<size_t>(Tier::kDram)] += PageSlotBytes(entry.payload_bytes);
+  counts.bytes_in[static_cast<size_t>(Tier::kDram)] +=
+      block.form == PageForm::kRaw ? entry.raw_bytes : block.wire.value_bytes;
   if (Session* session = FindSession(block.session); session != nullptr) {
     session->served.Note(block.key.prefix64(), entry.lossy_depth);
   }

@@ -44,6 +44,9 @@ TEST(EnginePutGetTest, APageComesBackAsItsCodecKeepsIt) {
   EXPECT_EQ(get.tier, Tier::kDram);
   EXPECT_EQ(get.value_bytes, kRawBytes);
   EXPECT_EQ(got, AfterLoss(page, 4));
+  const auto dram = static_cast<size_t>(Tier::kDram);
+  EXPECT_EQ(rig.engine->stats().bytes_in[dram], kRawBytes);  // as clients count them
+  EXPECT_EQ(rig.engine->stats().bytes_out[dram], kRawBytes);
   rig.ExpectAtRest();
 }
 
