@@ -64,17 +64,24 @@ int ExitOf(client::Code code) {
   return kExitFailed;
 }
 
-int ExitOf(const absl::Status& status) { return ExitOf(client::CodeOf(status)); }
+namespace {
+
+// WHY: "exists" is a success of a page that was put, and a refusal of anything else.
+int ExitOfFailure(client::Code code) {
+  return code == client::Code::kExists ? kExitRefused : ExitOf(code);
+}
+
+}  // namespace
 
 void Context::Fail(const absl::Status& status) {
   err << "crumbctl: " << status.message() << "\n";
-  exit = ExitOf(status);
+  exit = ExitOfFailure(client::CodeOf(status));
 }
 
 void Context::Fail(const client::Status& status) {
   err << "crumbctl: "
       << (status.message.empty() ? client::ToString(status.code) : status.message.c_str()) << "\n";
-  exit = ExitOf(status.code);
+  exit = ExitOfFailure(status.code);
 }
 
 void Context::Usage(const std::string& message) {
@@ -154,6 +161,14 @@ bool FindLayout(Context* context, client::Client* client, const std::string& tex
 
 namespace {
 
+// The parser misses a command before it looks at the words that it did not take: those are why.
+bool NameUnknownWord(const CLI::App& app, const CLI::ParseError& error, std::ostream& err) {
+  const std::vector<std::string> words = app.remaining(true);
+  if (words.empty() || error.get_name() != "RequiredError") return false;
+  err << "crumbctl: unknown word \"" << words[0] << "\"; crumbctl --help lists the commands\n";
+  return true;
+}
+
 // What was printed must have arrived; a reader that took what it wanted and went is no news.
 int ExitAfterOutput(const Context& context) {
   context.out.flush();
@@ -184,6 +199,7 @@ int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::os
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
+    if (NameUnknownWord(app, error, err)) return kExitUsage;
     // Help and version are "errors" with code 0 to CLI11, printed on `out`.
     return app.exit(error, out, err) == 0 ? ExitAfterOutput(context) : kExitUsage;
   } catch (const std::exception& error) {

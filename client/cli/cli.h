@@ -25,14 +25,15 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;       // not found, or a check failed
 inline constexpr int kExitUsage = 2;        // wrong arguments or input files
 inline constexpr int kExitUnreachable = 3;  // no daemon there
-inline constexpr int kExitRefused = 4;      // auth, quota, busy
+inline constexpr int kExitRefused = 4;      // auth, quota, busy, a name that is taken
 inline constexpr int kExitDeadline = 5;
 // What a shell reports of any program that these end.
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
+inline constexpr int kExitTerminated = 143;   // SIGTERM
 inline constexpr int kExitClosedPipe = 141;   // the reader of the output went
 
+// Of the result of a page. What fails as a whole goes through Context::Fail.
 int ExitOf(client::Code code);
-int ExitOf(const absl::Status& status);
 
 struct Globals {
   std::string server;

@@ -1,11 +1,16 @@
-// crumbctl put / get / lookup / rm / pin / unpin: one page, or a list of keys, at a time.
+// crumbctl put / get / lookup / rm / pin: one page, or a list of keys, at a time.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cachesvc/base/bytes.h"
+#include "cachesvc/base/clock.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/page_header.h"
@@ -13,6 +18,7 @@
 #include "client/cli/file_io.h"
 #include "client/cli/format.h"
 #include "client/cli/put_mismatch.h"
+#include "client/cli/stop_signals.h"
 
 namespace crumb::cli {
 namespace {
@@ -300,14 +306,98 @@ void Remove(Context* context, const PageArgs& args) {
   if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
 }
 
-void Pin(Context* context, const PageArgs& args, uint32_t ttl_ms) {
+// Pins are of the session, so crumbctl stays as long as they shall last. Renewing them to the same
+// end keeps an idle session open and finds a daemon that went, or a page that did.
+class Hold {
+ public:
+  Hold(Context* context, const PageArgs& args, const Setup& setup)
+      : context_(context), setup_(setup), blocks_(BlocksFor(args, setup)), names_(args.keys) {
+    until_us_ = clock_.now_us() + uint64_t{args.ttl_ms} * 1000;
+  }
+
+  // The first time: `results` are those of all keys. False after reporting.
+  bool Begin(uint32_t ttl_ms, std::vector<client::Result>* results) {
+    return Pin(ttl_ms, results) && Keep(*results, nullptr);
+  }
+  size_t size() const { return blocks_.size(); }
+
+  // Until the time is over or nothing is left to hold.
+  void UntilTheEnd(const StopSignals& stop) {
+    while (!blocks_.empty()) {
+      const uint64_t now_us = clock_.now_us();
+      if (now_us >= until_us_) return;
+      const auto left_ms = static_cast<uint32_t>((until_us_ - now_us + 999) / 1000);
+      if (const int number = stop.Wait(std::min(left_ms, kRenewMs)); number != 0) {
+        return LetGo(number);
+      }
+      if (left_ms > kRenewMs && !Renew(left_ms - kRenewMs)) return;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kRenewMs = 500;
+
+  bool Pin(uint32_t ttl_ms, std::vector<client::Result>* results) {
+    const client::Status status = setup_.client->Pin(setup_.layout, blocks_, ttl_ms, results);
+    if (!status.ok()) context_->Fail(status);
+    return status.ok();
+  }
+
+  // Goes on with the pages that are held; `gone` is what the others are said to be.
+  bool Keep(const std::vector<client::Result>& results, const char* gone) {
+    std::vector<client::Block> held;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (results[i].code == client::Code::kOk) {
+        held.push_back(blocks_[i]);
+        names.push_back(names_[i]);
+      } else if (gone != nullptr) {
+        context_->err << "crumbctl: pin: " << names_[i] << " " << gone << ": "
+                      << client::ToString(results[i].code) << "\n";
+        context_->exit = ExitOf(results[i].code);
+      }
+    }
+    blocks_ = std::move(held);
+    names_ = std::move(names);
+    return !blocks_.empty();
+  }
+
+  bool Renew(uint32_t ttl_ms) {
+    std::vector<client::Result> results;
+    return Pin(ttl_ms, &results) && Keep(results, "is not held any more");
+  }
+
+  void LetGo(int number) {
+    std::vector<client::Result> results;
+    if (Pin(0, &results)) context_->exit = number == SIGTERM ? kExitTerminated : kExitInterrupted;
+  }
+
+  Context* context_;
+  const Setup& setup_;
+  std::vector<client::Block> blocks_;
+  std::vector<std::string> names_;  // as they were given
+  SteadyClock clock_;
+  uint64_t until_us_ = 0;
+};
+
+void Pin(Context* context, const PageArgs& args) {
   Setup setup;
   if (!Prepare(context, args, &setup)) return;
+  absl::StatusOr<std::unique_ptr<StopSignals>> stop = StopSignals::Take();
+  if (!stop.ok()) return context->Fail(stop.status());
+  const absl::Time until = absl::Now() + absl::Milliseconds(args.ttl_ms);
+  Hold hold(context, args, setup);
   std::vector<client::Result> results;
-  const client::Status status =
-      setup.client->Pin(setup.layout, BlocksFor(args, setup), ttl_ms, &results);
-  if (!status.ok()) return context->Fail(status);
-  ShowKeys(context, args, results);
+  const bool held = hold.Begin(args.ttl_ms, &results);
+  if (!results.empty()) ShowKeys(context, args, results);
+  if (!held) return;
+  // Whoever reads the output must have it while the pages are held.
+  context->out.flush();
+  context->err << "holding " << hold.size() << (hold.size() == 1 ? " page" : " pages") << " until "
+               << absl::FormatTime("%H:%M:%S", until, absl::LocalTimeZone())
+               << "; Ctrl-C lets go\n";
+  context->err.flush();
+  hold.UntilTheEnd(**stop);
 }
 
 void AddCommon(CLI::App* command, const Args& args) {
@@ -373,13 +463,9 @@ void AddPageCommands(CLI::App* app, Context* context) {
     Remove(context, *rm);
   });
   auto pin = std::make_shared<PageArgs>();
-  command = AddKeysCommand(app, "pin", "Holds pages in memory for a while", pin);
+  command = AddKeysCommand(app, "pin", "Holds pages in memory, and stays until it is over", pin);
   command->add_option("--ttl", pin->ttl_ms, "Milliseconds (60000)")->check(CLI::Range(1, 3600000));
-  command->callback([context, pin] { Pin(context, *pin, pin->ttl_ms); });
-  auto unpin = std::make_shared<PageArgs>();
-  AddKeysCommand(app, "unpin", "Lets pinned pages go", unpin)->callback([context, unpin] {
-    Pin(context, *unpin, 0);
-  });
+  command->callback([context, pin] { Pin(context, *pin); });
 }
 
 }  // namespace crumb::cli

@@ -69,7 +69,8 @@ class CRUMB_API Client {
   // "ucx 1.13.1 (posix, cma)" or "grpc".
   std::string data_plane() const;
 
-  // Control verb, synchronous: holds pages in memory for ttl_ms; 0 lets them go.
+  // Control verb, synchronous: holds pages in memory for ttl_ms; 0 lets them go. Pins are of the
+  // session: they end with it, at the latest when the Client goes.
   Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
              std::vector<Result>* out);
 

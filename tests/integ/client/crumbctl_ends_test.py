@@ -140,6 +140,52 @@ def check_ctrl_c(ctl, folder):
     assert values(ctl)[1] == pages, values(ctl)
 
 
+def pins(ctl):
+    done = subprocess.run([*ctl, "--json", "status"], capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)["clients"]["pins"]
+
+
+def hold(ctl, ttl=600000, names=("k",)):
+    """A crumbctl that holds pages, from when it says so."""
+    process = start(*ctl, "pin", "--layout", "small", "--ttl", str(ttl), *names, stdout=subprocess.PIPE)
+    line = process.stderr.readline()
+    assert line.startswith(f"holding {len(names)} page") and line.endswith("; Ctrl-C lets go\n"), line
+    return process
+
+
+def check_pins(ctl, folder):
+    page = os.path.join(folder, "page")
+    for key in ("k", "l"):
+        subprocess.run([*ctl, "put", "--layout", "small", "--key", key, page], check=True, capture_output=True, timeout=60)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = hold(ctl, names=("k", "l"))
+        assert pins(ctl) == 2, pins(ctl)
+        process.send_signal(number)
+        out, words = process.communicate(timeout=60)
+        assert process.returncode == 128 + number and not words, (process.returncode, words)
+        assert out.count(" ok ") == 2, out
+        assert pins(ctl) == 0, pins(ctl)
+    # To its end: past one renewal.
+    process = hold(ctl, ttl=1200)
+    assert pins(ctl) == 1, pins(ctl)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 0 and not words, (process.returncode, words)
+    assert pins(ctl) == 0, pins(ctl)
+    # A page that somebody deletes is not held, and said so.
+    process = hold(ctl)
+    subprocess.run([*ctl, "rm", "--layout", "small", "k"], check=True, capture_output=True, timeout=60)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 1 and "k is not held any more: miss" in words, (process.returncode, words)
+    assert pins(ctl) == 0, pins(ctl)
+
+
+def check_pin_of_a_lost_daemon(ctl, daemon):
+    process = hold(ctl, names=("l",))
+    daemon.kill()
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 3 and words, (process.returncode, words)
+
+
 def main(crumbd, crumbctl):
     with tempfile.TemporaryDirectory(prefix="crumb-ends-") as folder:
         with open(os.path.join(folder, "crumbd.yaml"), "w") as out:
@@ -154,6 +200,8 @@ def main(crumbd, crumbctl):
                 check_closed_pipes(ctl, folder)
                 check_ctrl_c_of_a_silent_server(crumbctl, folder)
                 check_ctrl_c(ctl, folder)
+                check_pins(ctl, folder)
+                check_pin_of_a_lost_daemon(ctl, daemon)
             finally:
                 daemon.terminate()
                 daemon.wait(timeout=60)

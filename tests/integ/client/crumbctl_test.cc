@@ -91,7 +91,6 @@ TEST_F(Crumbctl, EveryCommandHasHelpWithAnExample) {
       {"lookup"},
       {"rm"},
       {"pin"},
-      {"unpin"},
       {"flush"},
       {"rotation"},
       {"rotation", "import"},
@@ -130,6 +129,7 @@ TEST_F(Crumbctl, WrongUsageIsExit2) {
       {"put", "--layout", "a", "--key", "k", "--token-start", "-2", "f"},
       {"lookup", "--layout", "a"},
       {"pin", "--layout", "a", "--ttl", "0", "k"},
+      {"unpin", "--layout", "a", "k"},
       {"bench"},
       {"bench", "get", "--depth", "0"},
       {"bench", "get", "--value-bytes", "1KiB", "--layout", "x"},
@@ -171,7 +171,7 @@ TEST_F(Crumbctl, NobodyThereIsExit3) {
 TEST_F(Crumbctl, CodesMapToTheContract) {
   using client::Code;
   EXPECT_EQ(ExitOf(Code::kOk), 0);
-  EXPECT_EQ(ExitOf(Code::kExists), 0);
+  EXPECT_EQ(ExitOf(Code::kExists), 0);  // of a page: a put that changed nothing
   for (Code code : {Code::kMiss, Code::kCorrupt, Code::kIo, Code::kNotDurable, Code::kCancelled}) {
     EXPECT_EQ(ExitOf(code), 1);
   }
@@ -181,6 +181,27 @@ TEST_F(Crumbctl, CodesMapToTheContract) {
     EXPECT_EQ(ExitOf(code), 4);
   }
   EXPECT_EQ(ExitOf(Code::kTimeout), 5);
+  // Of a request as a whole, "exists" is a refusal, however it arrived.
+  std::ostringstream out, err;
+  Context context{.globals = {}, .out = out, .err = err};
+  context.Fail(client::Status{Code::kExists, "registered under another name"});
+  EXPECT_EQ(context.exit, 4);
+  context.exit = 0;
+  context.Fail(absl::AlreadyExistsError("registered under another name"));
+  EXPECT_EQ(context.exit, 4);
+}
+
+TEST_F(Crumbctl, UnknownWordsAreNamed) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {"bogus"},           {"--bogus"},         {"layout", "bogus"}, {"bench", "bogus"},
+      {"status", "bogus"}, {"--json", "bogus"}, {"put", "--bogus"},
+  };
+  for (const auto& args : wrong) {
+    const Outcome outcome = Run(args);
+    EXPECT_EQ(outcome.exit, kExitUsage) << testing::PrintToString(args);
+    EXPECT_THAT(outcome.err, HasSubstr("bogus")) << testing::PrintToString(args);
+  }
+  EXPECT_THAT(Run({"layout"}).err, HasSubstr("ubcommand"));
 }
 
 TEST_F(Crumbctl, APageGoesInAndComesOut) {
@@ -214,9 +235,17 @@ TEST_F(Crumbctl, APageGoesInAndComesOut) {
   outcome = Run({"lookup", "--layout", "small", "key-grpc", "none"});
   EXPECT_THAT(outcome.out, ContainsRegex("key-grpc +ok +dram +raw"));
   EXPECT_THAT(outcome.out, ContainsRegex("none +miss +- +-"));
-  EXPECT_EQ(Run({"pin", "--layout", "small", "--ttl", "1000", "key-grpc"}).exit, kExitOk);
-  EXPECT_EQ(Run({"unpin", "--layout", "small", "key-grpc"}).exit, kExitOk);
-  EXPECT_EQ(Run({"pin", "--layout", "small", "none"}).exit, kExitFailed);
+  outcome = Run({"pin", "--layout", "small", "--ttl", "1", "key-grpc", "key-ucx"});
+  EXPECT_EQ(outcome.exit, kExitOk) << outcome.err;
+  EXPECT_THAT(outcome.err, ContainsRegex("holding 2 pages until ..:..:..; Ctrl-C lets go"));
+  outcome = Run({"pin", "--layout", "small", "--ttl", "1", "none", "key-ucx"});
+  EXPECT_EQ(outcome.exit, kExitFailed);
+  EXPECT_THAT(outcome.err, HasSubstr("holding 1 page until"));
+  // Nothing to hold: no waiting for an hour.
+  outcome = Run({"pin", "--layout", "small", "--ttl", "3600000", "none"});
+  EXPECT_EQ(outcome.exit, kExitFailed);
+  EXPECT_THAT(outcome.err, IsEmpty());
+  EXPECT_THAT(outcome.out, ContainsRegex("none +miss"));
   EXPECT_EQ(Run({"rm", "--layout", "small", "key-grpc"}).exit, kExitOk);
   EXPECT_EQ(Run({"rm", "--layout", "small", "key-grpc"}).exit, kExitFailed);
   EXPECT_THAT(Run({"rm", "--layout", "small", "key-grpc"}).out, ContainsRegex("miss +- +-"));

@@ -8,9 +8,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -448,6 +450,15 @@ TEST_P(RealCrumbctl, TheWholeStoryOfAPage) {
   ASSERT_EQ(outcome.exit, 0) << outcome.err;
   const auto layout = nlohmann::json::parse(outcome.out)["layouts"][0];
   EXPECT_EQ(layout["codec"], "crumb-int2") << outcome.out;
+  // One identity has one name: another one is refused, which is no success.
+  std::ifstream known(yaml);
+  std::ostringstream text;
+  text << known.rdbuf();
+  const std::string other = dir_.path() + "/other.yaml";
+  std::ofstream(other) << "name: other" << text.str().substr(strlen("name: smol"));
+  outcome = Run({"layout", "add", other});
+  EXPECT_EQ(outcome.exit, 4) << outcome.out;
+  EXPECT_THAT(outcome.err, HasSubstr("registered as \"smol\""));
   const uint64_t bytes = layout["raw_bytes"][0];
   std::string page(bytes, '\0');
   cli::BenchValues(cli::ValueKind::kBf16, bytes, 1)
@@ -458,8 +469,25 @@ TEST_P(RealCrumbctl, TheWholeStoryOfAPage) {
   EXPECT_EQ(outcome.exit, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("durable"));
   EXPECT_EQ(Run({"lookup", "--layout", "smol", "b0"}).exit, 0);
-  EXPECT_EQ(Run({"pin", "--layout", "smol", "--ttl", "1000", "b0"}).exit, 0);
-  EXPECT_EQ(Run({"unpin", "--layout", "smol", "b0"}).exit, 0);
+  // A pin is held for as long as crumbctl runs, and over renewals of it, no longer.
+  const auto pins = [this] {
+    return nlohmann::json::parse(Run({"--json", "status"}).out)["clients"]["pins"].get<int>();
+  };
+  EXPECT_EQ(pins(), 0);
+  std::future<Outcome> pin = std::async(std::launch::async, [this] {
+    return Run({"pin", "--layout", "smol", "--ttl", "2000", "b0"});
+  });
+  bool held = false;
+  const Time::time_point begun = Time::now();
+  while (pin.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    const int now = pins();
+    EXPECT_TRUE(now == 1 || now == 0) << now;
+    held = held || now == 1;
+  }
+  EXPECT_TRUE(held);
+  EXPECT_GE(Seconds(begun), 2.0);
+  EXPECT_EQ(pin.get().exit, 0);
+  EXPECT_EQ(pins(), 0);
   const std::string image = dir_.path() + "/page.crpg";
   ASSERT_EQ(Run({"get", "--layout", "smol", "--key", "b0", "--form", "page", "-o", image}).exit, 0);
   outcome = Run({"--json", "page", "inspect", image, "--layout", yaml, "--rotation", flat});
