@@ -10,12 +10,14 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cachesvc/server/catalog.h"
 #include "cachesvc/server/control_thread.h"
 #include "cachesvc/server/data_dir.h"
 #include "cachesvc/server/grpc_server.h"
+#include "cachesvc/server/housekeeping.h"
 #include "cachesvc/server/layouts.h"
 #include "cachesvc/server/rpc_context.h"
 #include "cachesvc/server/secret.h"
@@ -49,7 +51,12 @@ uint64_t Total(const std::vector<uint64_t>& values) {
 
 struct Daemon::Impl {
   Impl(const Config& c, Log& l, const Clock& k)
-      : config(c), log(l), clock(k), sessions(c.limits.sessions, k), started_us(k.now_us()) {}
+      : config(c),
+        log(l),
+        clock(k),
+        sessions(c.limits.sessions, k),
+        tier(&l),
+        started_us(k.now_us()) {}
 
   const Config& config;
   Log& log;
@@ -67,6 +74,8 @@ struct Daemon::Impl {
   ShardReport report;
   std::unique_ptr<Shard> shard;
   std::unique_ptr<Registrar> registrar;
+  TrimTimer trim;  // control thread, as is `tier`
+  TierWatch tier;
   std::unique_ptr<ControlThread> control;
   std::unique_ptr<RpcContext> rpc;
   std::unique_ptr<GrpcServer> grpc;
@@ -74,6 +83,8 @@ struct Daemon::Impl {
   const uint64_t started_us;
   std::atomic<DaemonState> state{DaemonState::kStarting};
   std::atomic<bool> serving{false};  // shard and rpc are there to be asked
+
+  uint64_t records_dropped = 0;  // by reading the catalog
 
   bool stopped = false;  // by Stop
 
@@ -83,11 +94,13 @@ struct Daemon::Impl {
   absl::StatusOr<std::string> NvmeFile();
   absl::Status StartShard();
   void StartControl();
+  void Tick();
   absl::Status Bind(uint32_t handle, LayoutBinding binding);
   void AskShard(Snapshot* snapshot);
   void FillTables(Snapshot* snapshot);
   void AwaitCalls(uint64_t until_us) const;
   std::vector<std::string> LostPages() const;
+  std::vector<std::string> DamagedSets(absl::Span<const std::string> said);
   void LogStart();
 };
 
@@ -134,8 +147,18 @@ absl::Status Daemon::Impl::Bind(uint32_t handle, LayoutBinding binding) {
 
 void Daemon::Impl::StartControl() {
   control = std::make_unique<ControlThread>(kControlJobsMax, [this] {
-    if (serving.load()) CloseIdleSessions(rpc.get());
+    if (serving.load()) Tick();
   });
+}
+
+void Daemon::Impl::Tick() {
+  CloseIdleSessions(rpc.get());
+  Snapshot now;
+  AskShard(&now);
+  if (now.alive) tier.Look(now.engine);
+  uint64_t requests = 0;
+  for (const uint64_t count : now.engine.requests) requests += count;
+  if (trim.Due(sessions.count(), requests, clock.now_us())) TrimHeap();
 }
 
 // WHY not gRPC's own wait: that one also waits for idle connections, which nobody may be reading.
@@ -165,6 +188,24 @@ std::vector<std::string> Daemon::Impl::LostPages() const {
   return lines;
 }
 
+// One line for each rotation set whose file is damaged or gone and of which `said` has no word.
+std::vector<std::string> Daemon::Impl::DamagedSets(absl::Span<const std::string> said) {
+  std::vector<std::string> lines;
+  for (const CatalogRotation& rotation : catalog->rotations()) {
+    if (!watch.Check().ok()) break;
+    const std::string file = RotationFileName(rotation.hash);
+    const bool known = std::any_of(said.begin(), said.end(), [&](const std::string& line) {
+      return absl::StrContains(line, file);
+    });
+    if (known) continue;  // and counted
+    const absl::Status loaded = catalog->LoadRotation(rotation.hash).status();
+    if (loaded.ok()) continue;
+    lines.push_back(absl::StrCat(std::string(loaded.message()),
+                                 " (crumbctl rotation import): until then no layout can use it"));
+  }
+  return lines;
+}
+
 void Daemon::Impl::LogStart() {
   for (const std::string& note : data_dir.notes()) log.Warning(note);
   for (const std::string& warning : config.warnings) log.Warning(warning);
@@ -189,9 +230,8 @@ void Daemon::Impl::LogStart() {
         {{"files",
           absl::StrJoin(stray.begin(), stray.begin() + static_cast<ptrdiff_t>(named), ", ")}});
   }
-  if (catalog->dropped() != 0) {
-    log.Warning("catalog: corrupt records dropped",
-                {{"records", absl::StrCat(catalog->dropped())}});
+  if (records_dropped != 0) {  // files of rotation sets have lines of their own
+    log.Warning("catalog: corrupt records dropped", {{"records", absl::StrCat(records_dropped)}});
   }
 }
 
@@ -261,6 +301,9 @@ void Daemon::CancelStart() { impl_->watch.Cancel(); }
 
 absl::Status Daemon::Start() {
   Impl& d = *impl_;
+  if (const std::string few = FileLimitWarning(RaiseFileLimit()); !few.empty()) {
+    d.report.warnings.push_back(few);
+  }
   absl::StatusOr<DataDir> data_dir = DataDir::Open(d.config.data_dir);
   if (!data_dir.ok()) return Named("data_dir", data_dir.status());
   d.data_dir = *std::move(data_dir);
@@ -278,14 +321,20 @@ absl::Status Daemon::Start() {
   absl::StatusOr<std::unique_ptr<Catalog>> catalog = Catalog::Open(d.config.data_dir);
   if (!catalog.ok()) return Named("data_dir", catalog.status());
   d.catalog = *std::move(catalog);
+  d.records_dropped = d.catalog->dropped();
   CRUMB_TRY(d.watch.Check());
   CRUMB_TRY(d.StartShard());
   d.watch.Say("building the codecs of known layouts");
   d.registrar = std::make_unique<Registrar>(
       d.config, d.catalog.get(), &d.layouts,
       [&d](uint32_t handle, LayoutBinding binding) { return d.Bind(handle, std::move(binding)); });
-  for (const std::string& problem : d.registrar->BindAll()) d.log.Warning(problem);
-  for (const std::string& lost : d.LostPages()) d.report.warnings.push_back(lost);
+  std::vector<std::string> said = d.registrar->BindAll();
+  for (const std::string& problem : said) d.log.Warning(problem);
+  for (const std::string& lost : d.LostPages()) {
+    d.report.warnings.push_back(lost);
+    said.push_back(lost);
+  }
+  for (const std::string& damaged : d.DamagedSets(said)) d.report.warnings.push_back(damaged);
   CRUMB_TRY(d.watch.Check());
   d.watch.Say("opening the gRPC port");
   d.StartControl();

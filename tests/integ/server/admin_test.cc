@@ -18,6 +18,7 @@ namespace {
 using testing::Context;
 using testing::DaemonProcess;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::RandomPage;
 using testing::RpcWorker;
 using testing::SmallModel;
@@ -107,6 +108,20 @@ TEST_F(AdminTest, AFlatSetIsImportedListedAndExportedUnchanged) {
   ASSERT_TRUE(daemon_->Start());
   worker_ = std::make_unique<RpcWorker>(daemon_->grpc());
   EXPECT_EQ(Export(hex), flat);
+  EXPECT_THAT(daemon_->log(), Not(HasSubstr("import the set again")));
+  // A damaged file is said once at the start, though no page was stored with it.
+  ASSERT_EQ(daemon_->Stop().code, 0);
+  const size_t before = daemon_->log().size();
+  std::string bad = flat;
+  bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+  std::ofstream(temp_ / ("data/rotations/" + hex + ".rot"), std::ios::binary) << bad;
+  ASSERT_TRUE(daemon_->Start());
+  const std::string said = daemon_->log().substr(before);
+  const size_t at = said.find("rotations/" + hex + ".rot");
+  ASSERT_NE(at, std::string::npos) << said;
+  EXPECT_THAT(said.substr(at, said.find('\n', at) - at), HasSubstr("crumbctl rotation import"));
+  EXPECT_EQ(said.find(hex, at + hex.size()), std::string::npos) << said;
+  EXPECT_THAT(said, Not(HasSubstr("corrupt records")));
 }
 
 TEST_F(AdminTest, ACalibratedSetAndAcceptMakeTwoBitsTheDefault) {
