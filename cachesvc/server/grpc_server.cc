@@ -1,6 +1,7 @@
 // Builds the gRPC server. One thread starts and stops it; the library's own threads run it.
 #include "cachesvc/server/grpc_server.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
@@ -52,9 +53,21 @@ void TakeGrpcLine(gpr_log_func_args* line) {
              {{"where", absl::StrCat(line->file, ":", line->line)}, {"text", line->message}});
 }
 
+// WHY: when its last object goes, gRPC joins its threads, and one of them may sit in a poll that
+// only ends when its time is over, long after the last client left. A stop must not wait for that,
+// so one reference is kept for the life of the process.
+void KeepGrpcRunning() {
+  static const int kept = [] {
+    ::grpc_init();
+    return 1;
+  }();
+  static_cast<void>(kept);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(RpcContext* context) {
+  KeepGrpcRunning();
   const ListenConfig& listen = context->config.listen;
   std::unique_ptr<GrpcServer> out(new GrpcServer(context));
   grpc_log.store(&context->log, std::memory_order_release);

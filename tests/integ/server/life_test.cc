@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -273,6 +274,28 @@ TEST_F(LifeTest, SigtermEndsIdleHalfSentAndUnreadStreamsWithinTheGrace) {
   EXPECT_EQ(daemon.Stop().code, 0);
 }
 
+TEST_F(LifeTest, SigtermJustAfterTheLastClientLeftEndsAtOnce) {
+  constexpr int kRounds = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    DaemonProcess daemon(temp_.path(), {"ucx.enabled=false"});
+    ASSERT_TRUE(daemon.Start()) << daemon.log();
+    {
+      RpcWorker worker(daemon.grpc());
+      ASSERT_TRUE(worker.Connect());
+      ASSERT_TRUE(worker.Register(SmallModel(), "raw").ok());
+      for (uint64_t i = 0; i < 50; ++i) {
+        const std::string key = absl::StrCat(round, ".", i);  // the log keeps those of before
+        ASSERT_EQ(worker.Put(key, RandomPage(i)), v1::RESULT_OK);
+        ASSERT_EQ(worker.Get(key).data, RandomPage(i));
+      }
+    }
+    testing::PauseMs(round * 300);  // its threads may poll by then, or not yet
+    const double start = Now();
+    EXPECT_EQ(daemon.Stop().code, 0) << daemon.log();
+    EXPECT_LT(Now() - start, 3.0) << "round " << round;
+  }
+}
+
 TEST_F(LifeTest, ASecondSigtermLeavesAtOnce) {
   DaemonProcess daemon(temp_.path(), {"shutdown.grace=1h"});
   ASSERT_TRUE(daemon.Start()) << daemon.log();
@@ -402,6 +425,24 @@ TEST_F(LifeTest, ALostCatalogAndStrayFilesAreSaid) {
   ASSERT_TRUE(again.Register(SmallModel(), "raw").ok());
   EXPECT_EQ(again.Get("1").data, RandomPage(1));  // as the line promised
   EXPECT_EQ(daemon.Stop().code, 0);
+}
+
+TEST_F(LifeTest, TheLimitOnDescriptorsIsRaised) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_GT(before.rlim_max, 512u);
+  const rlimit low{.rlim_cur = 512, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);  // the daemon inherits it
+  DaemonProcess daemon(temp_.path());
+  const bool started = daemon.Start();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(started) << daemon.log();
+  rlimit of_daemon{};
+  ASSERT_EQ(prlimit(daemon.pid(), RLIMIT_NOFILE, nullptr, &of_daemon), 0);
+  EXPECT_EQ(of_daemon.rlim_cur, before.rlim_max);
+  EXPECT_EQ(daemon.log().find("the limit on descriptors is") != std::string::npos,
+            before.rlim_max < 65'536);
+  EXPECT_EQ(daemon.Stop().code, 0) << daemon.log();
 }
 
 TEST_F(LifeTest, ForeignAndDamagedFilesStopTheStartAndAreLeftAlone) {
