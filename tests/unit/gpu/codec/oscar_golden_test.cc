@@ -1,8 +1,11 @@
-// gpu/codec against the vectors of an independent OSCAR implementation: G4 hand row, G5 clip and
-// group cases, G6 constant rows, G7 a whole page, and the decoding of Lloyd-Max rows. (G1 and G3,
-// permutations and composition, are in rotation_golden_test.)
+// gpu/codec against the vectors of an independent OSCAR implementation: G1 permutations, G3
+// composition, G4 hand row, G5 clip and group cases, G6 constant rows, G7 a whole page, and the
+// decoding of Lloyd-Max rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -82,6 +85,127 @@ QuantisedRow Quantise(std::vector<float> row, size_t group, const ClipRule& clip
     out.zeros.push_back(affine.zero);
   }
   return out;
+}
+
+TEST(OscarGoldenTest, G1Permutations) {
+  const json& g1 = Golden()["G1_perm"];
+  for (const uint32_t dim : {8u, 16u, 64u, 128u, 256u}) {
+    SCOPED_TRACE(dim);
+    const json& golden = g1.at(std::to_string(dim));
+    EXPECT_EQ(BitReversal(dim), golden["bitrev"].get<std::vector<uint32_t>>());
+    EXPECT_EQ(BitReversalPermutation(dim),
+              golden["perm_code_for_ascending_eigh"].get<std::vector<uint32_t>>());
+  }
+  EXPECT_EQ(g1.size(), 5u);
+}
+
+// Exact comparison, which tells zeros of different sign apart.
+std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+// The published R = U H P for the golden file's diagonal covariance, and what the file says of it.
+struct G3 {
+  static constexpr uint32_t kDim = 8;
+  using Ints = std::vector<std::vector<int>>;
+
+  const json& golden = Golden()["G3_compose"];
+  std::vector<double> sigma = golden["sigma_diag"];
+  std::vector<uint32_t> by_rising_eigenvalue;  // column of U -> the axis it is
+  const std::vector<float> hadamard = HadamardMatrix(kDim);
+
+  G3() {
+    for (uint32_t axis = 0; axis < kDim; ++axis) by_rising_eigenvalue.push_back(axis);
+    std::sort(by_rising_eigenvalue.begin(), by_rising_eigenvalue.end(),
+              [&](uint32_t a, uint32_t b) { return sigma[a] < sigma[b]; });
+  }
+
+  // Columns of U H in the order of `permutation`; the columns of U are the axes in this order.
+  std::vector<float> Compose(const std::vector<uint32_t>& axes,
+                             const std::vector<uint32_t>& permutation) const {
+    std::vector<float> r(size_t{kDim} * kDim);
+    for (size_t i = 0; i < kDim; ++i) {
+      for (size_t j = 0; j < kDim; ++j) {
+        r[axes[i] * kDim + j] = hadamard[i * kDim + permutation[j]];
+      }
+    }
+    return r;
+  }
+  std::vector<float> Released() const {
+    return Compose(by_rising_eigenvalue, BitReversalPermutation(kDim));
+  }
+
+  // The file's sqrt(8) R, times an entry's magnitude.
+  static std::vector<float> Scaled(const Ints& rows, float magnitude) {
+    std::vector<float> out;
+    for (const auto& row : rows) {
+      for (const int entry : row) out.push_back(static_cast<float>(entry) * magnitude);
+    }
+    return out;
+  }
+};
+
+TEST(OscarGoldenTest, G3Composition) {
+  const G3 g3;
+  const auto magnitude = static_cast<float>(1.0 / std::sqrt(8.0));
+  const std::vector<float> released = g3.Released();
+  EXPECT_EQ(BitsOf(released), BitsOf(G3::Scaled(g3.golden["R_code_times_sqrt8"], magnitude)));
+  std::vector<uint32_t> falling = g3.by_rising_eigenvalue;
+  std::reverse(falling.begin(), falling.end());
+  const std::vector<float> paper = g3.Compose(falling, BitReversal(G3::kDim));
+  EXPECT_EQ(BitsOf(paper), BitsOf(G3::Scaled(g3.golden["R_paper_times_sqrt8"], magnitude)));
+
+  const std::vector<float> signs = g3.golden["sign_of_code_col_j_vs_paper_col_7_minus_j"];
+  ASSERT_EQ(signs.size(), G3::kDim);
+  for (size_t j = 0; j < G3::kDim; ++j) {
+    double importance = 0.0;  // of this coordinate: all carry the same
+    for (size_t i = 0; i < G3::kDim; ++i) {
+      const float entry = released[i * G3::kDim + j];
+      EXPECT_EQ(entry, signs[j] * paper[i * G3::kDim + G3::kDim - 1 - j]) << i << ", " << j;
+      importance += g3.sigma[i] * double{entry} * double{entry};
+    }
+    EXPECT_NEAR(importance, 36.0 / 8.0, 1e-6) << j;
+  }
+}
+
+// The same matrix through a rotation set's file and through the kernel that rotates rows: the unit
+// rows become the rows of R, and those of R transposed on the way back. The kernel holds R in BF16
+// as the format fixes it, hence another magnitude than in the file.
+TEST(OscarGoldenTest, G3RotatesRows) {
+  const G3 g3;
+  RotationSet::Contents contents;
+  contents.model = "golden";
+  contents.revision = "G3";
+  RotationLayer layer;
+  layer.k = {1, G3::kDim, g3.Released()};
+  layer.v = layer.k;
+  contents.layers = {layer};
+  const auto made = RotationSet::Make(std::move(contents));
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto set = RotationSet::Parse(AsBytes((*made)->Serialize()));
+  ASSERT_TRUE(set.ok()) << set.status();
+  const std::vector<float>& r = (*set)->contents().layers[0].k.matrix;
+  EXPECT_EQ(BitsOf(r), BitsOf(g3.Released()));
+
+  const G3::Ints rows = g3.golden["R_code_times_sqrt8"];
+  G3::Ints columns(G3::kDim, std::vector<int>(G3::kDim));
+  std::vector<float> unit(r.size());
+  for (size_t i = 0; i < G3::kDim; ++i) {
+    unit[i * G3::kDim + i] = 1.0f;
+    for (size_t j = 0; j < G3::kDim; ++j) columns[j][i] = rows[i][j];
+  }
+  const auto rotated = [&](RotateDirection direction) {
+    std::vector<double> expanded(r.size()), work(MultiplyWork(G3::kDim));
+    ExpandMatrix(r, G3::kDim, direction, absl::MakeSpan(expanded));
+    std::vector<float> out(r.size());
+    EXPECT_TRUE(MultiplyRows(unit, expanded, G3::kDim, absl::MakeSpan(out), absl::MakeSpan(work)));
+    return BitsOf(out);
+  };
+  const float magnitude = Bf16ToFloat(0x3eb5);  // 1 / sqrt(8), rounded
+  EXPECT_EQ(rotated(RotateDirection::kForward), BitsOf(G3::Scaled(rows, magnitude)));
+  EXPECT_EQ(rotated(RotateDirection::kInverse), BitsOf(G3::Scaled(columns, magnitude)));
 }
 
 TEST(OscarGoldenTest, G4HandRow) {
