@@ -84,6 +84,16 @@ void Expect(const std::string& name, const std::string& comment, Bytes bytes) {
   }
 }
 
+std::string Read(const std::string& name) {
+  const std::string path = settings().directory + "/" + name;
+  std::string content;
+  if (!ReadFile(path, &content)) {
+    ADD_FAILURE() << path << " is missing or not hex; see tests/golden/golden.h";
+    content.clear();
+  }
+  return content;
+}
+
 int Main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (!Init(argc, argv)) return 2;
