@@ -302,7 +302,7 @@ void Daemon::CancelStart() { impl_->watch.Cancel(); }
 absl::Status Daemon::Start() {
   Impl& d = *impl_;
   if (const std::string few = FileLimitWarning(RaiseFileLimit()); !few.empty()) {
-    d.report.warnings.push_back(few);
+    d.log.Warning(few);  // of the host, so not repeated in the status document
   }
   absl::StatusOr<DataDir> data_dir = DataDir::Open(d.config.data_dir);
   if (!data_dir.ok()) return Named("data_dir", data_dir.status());
