@@ -315,7 +315,11 @@ TEST_F(LifeTest, ASecondSigtermLeavesAtOnce) {
   daemon.Signal(SIGTERM);
   EXPECT_TRUE(testing::Eventually(
       [&] { return daemon.log().find("draining") != std::string::npos; }, 10'000));
-  EXPECT_THAT(testing::Http(daemon.http(), "GET", "/readyz"), HasSubstr("503"));
+  EXPECT_TRUE(testing::Eventually(  // the line is written a moment before
+      [&] {
+        return testing::Http(daemon.http(), "GET", "/readyz").find("503") != std::string::npos;
+      },
+      10'000));
   EXPECT_FALSE(daemon.Wait(0).ended);
   daemon.Signal(SIGTERM);
   const Ended ended = daemon.Wait(20'000);
