@@ -41,7 +41,7 @@ absl::Status Named(const char* key, const absl::Status& status) {
 
 std::string HashText(const BoundLayout& layout) { return Hex(layout.layout->hash().bytes); }
 
-uint64_t Total(const std::vector<uint64_t>& values) {
+uint64_t Total(absl::Span<const uint64_t> values) {
   uint64_t sum = 0;
   for (const uint64_t value : values) sum += value;
   return sum;
@@ -156,9 +156,7 @@ void Daemon::Impl::Tick() {
   Snapshot now;
   AskShard(&now);
   if (now.alive) tier.Look(now.engine);
-  uint64_t requests = 0;
-  for (const uint64_t count : now.engine.requests) requests += count;
-  if (trim.Due(sessions.count(), requests, clock.now_us())) TrimHeap();
+  if (trim.Due(sessions.count(), Total(now.engine.requests), clock.now_us())) TrimHeap();
 }
 
 // WHY not gRPC's own wait: that one also waits for idle connections, which nobody may be reading.

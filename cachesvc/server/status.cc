@@ -35,10 +35,14 @@ double HitRatio(const EngineStats& s) {
   return hits + misses > 0 ? hits / (hits + misses) : 0;
 }
 
-double Ratio(const EngineStats& s) {
-  return s.encode_packed_bytes == 0
-             ? 0
-             : static_cast<double>(s.encode_raw_bytes) / static_cast<double>(s.encode_packed_bytes);
+// null: nothing was measured yet.
+ordered_json Quotient(double part, double whole) {
+  return whole > 0 ? ordered_json(part / whole) : ordered_json(nullptr);
+}
+
+ordered_json Ratio(const EngineStats& s) {
+  return Quotient(static_cast<double>(s.encode_raw_bytes),
+                  static_cast<double>(s.encode_packed_bytes));
 }
 
 ordered_json Operations(const EngineStats& s) {
@@ -56,17 +60,12 @@ ordered_json Operations(const EngineStats& s) {
   return out;
 }
 
-// null: nothing was measured yet.
-ordered_json Quotient(double part, double whole) {
-  return whole > 0 ? ordered_json(part / whole) : ordered_json(nullptr);
-}
-
 ordered_json Codec(const EngineStats& s) {
   return {{"pages_encoded", s.encode_pages},
           {"pages_decoded", s.decode_pages},
           {"raw_bytes", s.encode_raw_bytes},
           {"packed_bytes", s.encode_packed_bytes},
-          {"ratio", s.encode_packed_bytes > 0 ? ordered_json(Ratio(s)) : ordered_json(nullptr)},
+          {"ratio", Ratio(s)},
           {"steps_up_the_ladder", s.ladder_steps},
           {"non_finite_pages", s.non_finite_pages},
           {"relative_error_k", Quotient(s.error_k, s.energy_k)},
@@ -258,20 +257,22 @@ std::string StatusPage(const Snapshot& snapshot) {
   for (const std::string& warning : snapshot.warnings) {
     absl::StrAppend(&out, "<p class=warn>", Escape(warning), "</p>\n");
   }
-  absl::StrAppend(&out, "<h2>Is it helping?</h2><table>\n",
-                  Row("hit ratio", absl::StrFormat("%.1f %%", 100 * HitRatio(s))),
-                  Row("pages served", absl::StrCat(HitsOf(s))),
-                  Row("pages stored", absl::StrCat(Got(s, EngineOp::kPut, BlockResult::kOk))),
-                  Row("compression", absl::StrFormat("%.2f x", Ratio(s))),
-                  Row("sessions", absl::StrCat(snapshot.clients)),
-                  Row("up for", absl::StrFormat("%.0f s", Seconds(snapshot.uptime_us))),
-                  "</table>\n<h2>Tiers</h2><table>\n",
-                  "<tr><th></th><th>used</th><th></th><th>pages</th><th>hits</th></tr>\n",
-                  TierRow("DRAM", s.pool_capacity_bytes, s.pool_used_bytes, s.pool_pages,
-                          s.hits[static_cast<size_t>(Tier::kDram)]),
-                  TierRow("NVMe", s.nvme.capacity_bytes, s.nvme.used_bytes, s.nvme.records,
-                          s.hits[static_cast<size_t>(Tier::kNvme)]),
-                  "</table>\n<h2>Layouts</h2><table>\n");
+  const ordered_json ratio = Ratio(s);
+  absl::StrAppend(
+      &out, "<h2>Is it helping?</h2><table>\n",
+      Row("hit ratio", absl::StrFormat("%.1f %%", 100 * HitRatio(s))),
+      Row("pages served", absl::StrCat(HitsOf(s))),
+      Row("pages stored", absl::StrCat(Got(s, EngineOp::kPut, BlockResult::kOk))),
+      Row("compression", ratio.is_null() ? "-" : absl::StrFormat("%.2f x", ratio.get<double>())),
+      Row("sessions", absl::StrCat(snapshot.clients)),
+      Row("up for", absl::StrFormat("%.0f s", Seconds(snapshot.uptime_us))),
+      "</table>\n<h2>Tiers</h2><table>\n",
+      "<tr><th></th><th>used</th><th></th><th>pages</th><th>hits</th></tr>\n",
+      TierRow("DRAM", s.pool_capacity_bytes, s.pool_used_bytes, s.pool_pages,
+              s.hits[static_cast<size_t>(Tier::kDram)]),
+      TierRow("NVMe", s.nvme.capacity_bytes, s.nvme.used_bytes, s.nvme.records,
+              s.hits[static_cast<size_t>(Tier::kNvme)]),
+      "</table>\n<h2>Layouts</h2><table>\n");
   for (size_t i = 0; i < snapshot.layouts.size() && i < kLinesMax; ++i) {
     const LayoutLine& layout = snapshot.layouts[i];
     absl::StrAppend(&out, "<tr><th>",

@@ -86,8 +86,7 @@ std::string OfPage(const client::Layout& layout, uint32_t part, uint32_t token_c
   return absl::StrFormat(
       "size, layout, part and token count agree, so the key, the tenant or the codec differs: got "
       "key %s, tenant %016x, codec %016x (%s), expected %s of layout %s; put it under the key it "
-      "was "
-      "got from, by the same tenant, or put the raw page (--form raw)",
+      "was got from, by the same tenant, or put the raw page (--form raw)",
       Hex(header.key.bytes), header.tenant_prefix, header.codec_id, ToString(header.precision),
       layout.codec, layout.name);
 }

@@ -90,8 +90,9 @@ void PrintOperations(const Json& document, std::ostream* out) {
 }
 
 // "-" where nothing was measured yet.
-std::string Measured(const Json& node, const char* key, const char* unit) {
-  return At(node, key).is_number() ? absl::StrFormat("%.4f%s", Number(node, key), unit) : "-";
+std::string Measured(const Json& node, const char* key, int decimals, const char* unit) {
+  if (!At(node, key).is_number()) return "-";
+  return absl::StrFormat("%.*f%s", decimals, Number(node, key), unit);
 }
 
 void PrintSummary(const Json& document, std::ostream* out) {
@@ -102,10 +103,7 @@ void PrintSummary(const Json& document, std::ostream* out) {
        << Text(document, "state") << ", up "
        << absl::StrFormat("%.0f s", Number(document, "uptime_seconds")) << "\n";
   *out << absl::StrFormat("hit ratio %.1f %%, compression %s, %d sessions, %s resident\n",
-                          100 * Number(document, "hit_ratio"),
-                          At(codec, "ratio").is_number()
-                              ? absl::StrFormat("%.2f x", Number(codec, "ratio"))
-                              : std::string("-"),
+                          100 * Number(document, "hit_ratio"), Measured(codec, "ratio", 2, " x"),
                           static_cast<int64_t>(Number(At(document, "clients"), "sessions")),
                           HumanBytes(Number(process, "resident_bytes")));
   PrintTiers(document, out);
@@ -113,8 +111,8 @@ void PrintSummary(const Json& document, std::ostream* out) {
   const Json& failures = At(document, "checksum_failures");
   *out << "\nnvme               " << Text(nvme, "description") << "\nucx                "
        << Text(At(document, "ucx"), "description") << "\nerror K, V         "
-       << Measured(codec, "relative_error_k", "") << ", "
-       << Measured(codec, "relative_error_v", " of the energy") << "\nchecksum failures  "
+       << Measured(codec, "relative_error_k", 4, "") << ", "
+       << Measured(codec, "relative_error_v", 4, " of the energy") << "\nchecksum failures  "
        << absl::StrFormat("dram %.0f, nvme %.0f", Number(failures, "dram"),
                           Number(failures, "nvme"))
        << "\n";
@@ -125,7 +123,7 @@ void Status(Context* context) {
   if (!admin.ok()) return context->Fail(admin.status());
   absl::StatusOr<std::string> text = (*admin)->StatusJson();
   if (!text.ok()) return context->Fail(text.status());
-  Json document = Json::parse(*text, nullptr, false);
+  const Json document = Json::parse(*text, nullptr, false);
   if (document.is_discarded() || !document.is_object()) {
     return context->Fail(absl::DataLossError("the daemon's status is not a JSON object"));
   }

@@ -158,6 +158,14 @@ TEST(Snapshots, TheDocumentIsJsonWhateverNamesHold) {
   EXPECT_THAT(page, Not(HasSubstr("<b>")));
 }
 
+TEST(Snapshots, NoRatioIsSaidBeforeTheFirstEncode) {
+  const auto codec = nlohmann::json::parse(StatusJson(Snapshot()))["codec"];
+  EXPECT_TRUE(codec["ratio"].is_null());
+  EXPECT_TRUE(codec["relative_error_k"].is_null());
+  EXPECT_THAT(StatusPage(Snapshot()), HasSubstr("<th>compression</th><td>-</td>"));
+  EXPECT_THAT(StatusPage(Sample()), HasSubstr("<th>compression</th><td>7.00 x</td>"));
+}
+
 TEST(UnixSocket, TheFolderMustBeOurs) {
   TempDir temp;
   const std::string folder = temp / "open";
