@@ -11,31 +11,15 @@
 #include "cachesvc/base/rng.h"
 #include "cachesvc/base/wire.h"
 #include "tests/conformance/net/transport_link.h"
+#include "tests/conformance/net/whole_region.h"
 
 namespace crumb {
 namespace {
 
 constexpr uint32_t kSet = 7;
 
-Layout OneTokenLayout() {
-  Identity identity;
-  identity.model = "m";
-  identity.revision = "r";
-  identity.page_tokens = 1;
-  AttentionGroup group;
-  group.kv_heads = 1;
-  group.k_dim = group.v_dim = 4;
-  group.layer_ids = {0};
-  identity.groups = {group};
-  return *Layout::Make(identity);
-}
-
 RegionSet WholeMemory(const Region& region) {
-  RegionSetSpec spec;
-  spec.regions = {region};
-  spec.slots = 1;
-  spec.slot_bytes = region.bytes;
-  auto set = RegionSet::Make(spec, OneTokenLayout());
+  auto set = WholeRegion(region);
   EXPECT_TRUE(set.ok()) << set.status();
   return *std::move(set);
 }

@@ -14,6 +14,7 @@
 
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/base/rng.h"
+#include "tests/conformance/net/whole_region.h"
 
 extern char** environ;
 
@@ -118,7 +119,7 @@ class ChildMain {
     lent_ = DecodeRegion(lent);
     segment_ = {.region = 0, .address = lent_.address, .local_offset = 0, .bytes = lent_.bytes};
     memory_.resize(lent_.bytes);  // lent to nobody
-    return transport_->RegisterRegions(peer_, 1, WholeRegion(lent_)).ok();
+    return transport_->RegisterRegions(peer_, 1, *WholeRegion(lent_)).ok();
   }
 
   void Turn() {
@@ -183,23 +184,6 @@ void FillPattern(uint64_t seed, MutableBytes out) {
   }
 }
 
-RegionSet WholeRegion(const Region& region) {
-  Identity identity;
-  identity.model = "m";
-  identity.revision = "r";
-  identity.page_tokens = 1;
-  AttentionGroup group;
-  group.kv_heads = 1;
-  group.k_dim = group.v_dim = 4;
-  group.layer_ids = {0};
-  identity.groups = {group};
-  RegionSetSpec spec;
-  spec.regions = {region};
-  spec.slots = 1;
-  spec.slot_bytes = region.bytes;
-  return *RegionSet::Make(spec, *Layout::Make(identity));
-}
-
 bool RunUcxChild(int argc, char** argv, int* exit_code) {
   if (argc != 6 || std::strcmp(argv[1], kFlag) != 0) return false;
   UcxChild::Options options;
@@ -252,7 +236,7 @@ bool UcxChild::Exchange(const Options& options, UcxTransport* transport, const R
   peer_ = *peer;
   region_ = DecodeRegion(region);
   if (options.role == ChildRole::kLender &&
-      !transport->RegisterRegions(peer_, 1, WholeRegion(region_)).ok()) {
+      !transport->RegisterRegions(peer_, 1, *WholeRegion(region_)).ok()) {
     return false;
   }
   return WriteBlob(in_, mine) && WriteBlob(in_, EncodeRegion(lent));

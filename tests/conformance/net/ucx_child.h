@@ -23,9 +23,6 @@ enum class ChildRole : uint8_t {
 // The bytes that a child's memory holds at first, and that Verify compares with.
 void FillPattern(uint64_t seed, MutableBytes out);
 
-// A set that makes one region addressable as a whole.
-RegionSet WholeRegion(const Region& region);
-
 class UcxChild {
  public:
   struct Options {

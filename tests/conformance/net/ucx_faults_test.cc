@@ -14,32 +14,12 @@
 #include "cachesvc/net/ucx_ids.h"
 #include "cachesvc/net/ucx_transport.h"
 #include "tests/conformance/net/ucx_raw_peer.h"
+#include "tests/conformance/net/whole_region.h"
 
 namespace crumb {
 namespace {
 
 using ::testing::HasSubstr;
-
-Layout OneTokenLayout() {
-  Identity identity;
-  identity.model = "m";
-  identity.revision = "r";
-  identity.page_tokens = 1;
-  AttentionGroup group;
-  group.kv_heads = 1;
-  group.k_dim = group.v_dim = 4;
-  group.layer_ids = {0};
-  identity.groups = {group};
-  return *Layout::Make(identity);
-}
-
-absl::StatusOr<RegionSet> WholeMemory(const Region& region) {
-  RegionSetSpec spec;
-  spec.regions = {region};
-  spec.slots = 1;
-  spec.slot_bytes = region.bytes;
-  return RegionSet::Make(spec, OneTokenLayout());
-}
 
 std::unique_ptr<UcxTransport> Make(UcxOptions options) {
   auto made = UcxTransport::Create(options);
@@ -86,7 +66,7 @@ class UcxFaults : public ::testing::TestWithParam<std::string> {
     const std::string down = server_->MakeHello(&theirs);
     client->peer = *server_->Connect(AsBytes(up), theirs);
     client->server = *client->transport->Connect(AsBytes(down), mine);
-    const auto set = WholeMemory(client->region);
+    const auto set = WholeRegion(client->region);
     EXPECT_TRUE(server_->RegisterRegions(client->peer, 1, *set).ok());
     clients_.push_back(std::move(client));
     return *clients_.back();
@@ -197,7 +177,7 @@ TEST_P(UcxFaults, ADamagedRkeyIsRefusedBeforeUcxSeesIt) {
   Start();
   Client& client = AddClient(4096);
   const auto refused = [&](const Region& region) {
-    const auto set = WholeMemory(region);
+    const auto set = WholeRegion(region);
     if (!set.ok()) return true;
     return server_->RegisterRegions(client.peer, 2, *set).code() ==
            absl::StatusCode::kInvalidArgument;
