@@ -2,28 +2,22 @@
 // flushed page back.
 #include <gtest/gtest.h>
 
-#include "tests/unit/cachesvc/core/engine_fixture.h"
+#include "tests/unit/cachesvc/core/tiered.h"
 
 namespace crumb::testing {
 namespace {
-
-const MemDevice::Survives kNothingSurvives = [](const MemDevice::Write&, uint64_t) {
-  return false;
-};
-
-RigOptions Tiered() {
-  RigOptions options;
-  options.main_bytes = 64 << 10;
-  options.staging_bytes = 1 << 20;
-  options.nvme_bytes = 8 << 20;
-  return options;
-}
 
 absl::Status FlushNow(Rig& rig, const FlushRequest& request) {
   absl::Status result = absl::UnknownError("not done");
   rig.engine->Flush(request, [&result](absl::Status status) { result = std::move(status); });
   rig.Settle();
   return result;
+}
+
+FlushRequest EverythingOrTenant(bool everything) {
+  FlushRequest request;
+  if (!everything) request.tenant = "t";
+  return request;
 }
 
 TEST(EngineFlushTest, EverythingIsGoneInEveryTierAlsoAfterAPowerLoss) {
@@ -95,9 +89,8 @@ TEST(EngineFlushTest, APutThatBeganBeforeTheFlushDoesNotPublish) {
         rig.worker().Send({.type = WireType::kPut, .blocks = {{.digest = DigestNumber(1)}}});
     rig.Settle();
     bool done = false;
-    FlushRequest request;
-    if (!everything) request.tenant = "t";
-    rig.engine->Flush(request, [&done](const absl::Status&) { done = true; });
+    rig.engine->Flush(EverythingOrTenant(everything),
+                      [&done](const absl::Status&) { done = true; });
     rig.Settle();
     EXPECT_TRUE(done);
     rig.queue.steps = 64;
@@ -118,12 +111,7 @@ TEST(EngineFlushTest, APageThatIsBeingWrittenDoesNotComeBack) {
                                            .blocks = {{.digest = DigestNumber(1)}},
                                            .flags = kWireFlagDurable});
     for (int i = 0; i < 7 && rig.engine->stats().pool_pages < 2; ++i) rig.Turn();
-    bool done = false;
-    FlushRequest request;
-    if (!everything) request.tenant = "t";
-    rig.engine->Flush(request, [&done](const absl::Status& status) { done = status.ok(); });
-    rig.Settle();
-    EXPECT_TRUE(done);
+    EXPECT_TRUE(FlushNow(rig, EverythingOrTenant(everything)).ok());
     EXPECT_NE(rig.worker().Answer(id).result, BlockResult::kOk);
     EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
     const MemDevice::Survives all = [](const MemDevice::Write&, uint64_t) { return true; };
@@ -153,10 +141,7 @@ TEST(EngineFlushTest, APutThatWaitsToReplaceAPageOnDiskDoesNotPublishAfterAFlush
   for (int i = 0; i < 6; ++i) rig.Turn();
   const uint64_t better = send(1, 2);
   for (int i = 0; i < 6; ++i) rig.Turn();
-  bool done = false;
-  rig.engine->Flush({.tenant = "t"}, [&done](const absl::Status& status) { done = status.ok(); });
-  rig.Settle();
-  EXPECT_TRUE(done);
+  EXPECT_TRUE(FlushNow(rig, {.tenant = "t"}).ok());
   EXPECT_EQ(rig.worker().Answer(better).result, BlockResult::kCancelled);
   EXPECT_EQ(rig.worker().Answer(first).result, BlockResult::kNotDurable) << "it was published";
   EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
@@ -179,12 +164,7 @@ TEST(EngineFlushTest, APutThatWasSeenBeforeTheFlushIsNotSaidToHaveFailed) {
     for (int i = 0; i < 6; ++i) rig.Turn();
     ASSERT_FALSE(rig.worker().Answered(put));
     EXPECT_EQ(rig.worker().Answer(get).result, BlockResult::kOk);
-    bool done = false;
-    FlushRequest request;
-    if (!everything) request.tenant = "t";
-    rig.engine->Flush(request, [&done](const absl::Status& status) { done = status.ok(); });
-    rig.Settle();
-    EXPECT_TRUE(done);
+    EXPECT_TRUE(FlushNow(rig, EverythingOrTenant(everything)).ok());
     EXPECT_EQ(rig.worker().Answer(put).result, BlockResult::kNotDurable);
     EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
     const MemDevice::Survives all = [](const MemDevice::Write&, uint64_t) { return true; };
