@@ -17,7 +17,8 @@ constexpr char kVersion[] = "crumbctl 0.1.0";
 
 constexpr char kFooter[] =
     "Exit codes: 0 ok, 1 not found or a check failed, 2 usage, 3 unreachable, 4 refused (auth, "
-    "quota, busy), 5 deadline, 130 Ctrl-C, 141 the reader of the output went.\n"
+    "quota, busy), 5 deadline, 130 Ctrl-C, 141 the reader of the output went, "
+    "143 SIGTERM.\n"
     "Example: crumbctl status\n"
     "         crumbctl --server unix:/run/crumb/crumbd.sock layout add model.yaml\n";
 

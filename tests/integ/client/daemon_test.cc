@@ -106,21 +106,23 @@ class RealDaemon : public testing::TestWithParam<DataPlane> {
     ADD_FAILURE() << "no completion";
     return {};
   }
+  Result ResultOf(Ticket ticket) {
+    const Completion done = Wait(ticket);
+    return done.results.empty() ? Result() : done.results[0];
+  }
   Result Put(const Layout& layout, uint32_t set, const Block& block,
              const RequestOptions& options) {
     Ticket ticket = 0;
     const Status status = client_->SubmitPut(layout, set, {block}, options, &ticket);
     EXPECT_TRUE(status.ok()) << status.message;
-    const Completion done = Wait(ticket);
-    return done.results.empty() ? Result() : done.results[0];
+    return ResultOf(ticket);
   }
   Result Get(const Layout& layout, uint32_t set, const Block& block,
              const RequestOptions& options) {
     Ticket ticket = 0;
     const Status status = client_->SubmitGet(layout, set, {block}, options, &ticket);
     EXPECT_TRUE(status.ok()) << status.message;
-    const Completion done = Wait(ticket);
-    return done.results.empty() ? Result() : done.results[0];
+    return ResultOf(ticket);
   }
   static Block At(std::string_view key, uint32_t slot) {
     Block block;
