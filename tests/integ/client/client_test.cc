@@ -106,19 +106,21 @@ class ClientPlanes : public testing::TestWithParam<DataPlane> {
     ADD_FAILURE() << "no completion";
     return {};
   }
+  Result ResultOf(Ticket ticket) {
+    const Completion done = Wait(ticket);
+    return done.results.empty() ? Result() : done.results[0];
+  }
   Result Put(std::string_view key, uint32_t slot, const RequestOptions& options = {}) {
     Ticket ticket = 0;
     const Status status = client_->SubmitPut(layout_, set_, {At(key, slot)}, options, &ticket);
     EXPECT_TRUE(status.ok()) << status.message;
-    const Completion done = Wait(ticket);
-    return done.results.empty() ? Result() : done.results[0];
+    return ResultOf(ticket);
   }
   Result Get(std::string_view key, uint32_t slot, const RequestOptions& options = {}) {
     Ticket ticket = 0;
     const Status status = client_->SubmitGet(layout_, set_, {At(key, slot)}, options, &ticket);
     EXPECT_TRUE(status.ok()) << status.message;
-    const Completion done = Wait(ticket);
-    return done.results.empty() ? Result() : done.results[0];
+    return ResultOf(ticket);
   }
   // Progress until it is so.
   bool Until(const std::function<bool()>& so, double seconds = 10) {
