@@ -19,11 +19,11 @@ struct MappedPiece {
   uint64_t bytes = 0;
 };
 
-struct MappedHold {
+struct MappedHold {  // reused, so that nothing is allocated for it in the long run
   std::vector<MappedPiece> pieces;
-  bool steady = false;  // cannot shrink: may be copied on any thread
-  uint32_t set = 0;     // the transport's own, until Release
-  PeerId peer;
+  std::vector<uint32_t> files;  // the transport's own, until Release
+  PeerId peer;                  // value 0: nothing is held
+  bool steady = false;          // cannot shrink: may be copied on any thread
 };
 
 enum class MappedUse : uint8_t { kRead, kWrite };
@@ -36,9 +36,9 @@ class MappedMemory {
   // kPeerDown comes after the Release. Else nothing is held: kBusy, kUnavailable, kInvalid (also:
   // lent for reading only).
   virtual BlockResult Hold(const Transfer& transfer, MappedUse use, MappedHold* hold) = 0;
-  // False: the peer went away or was closed meanwhile, the transfer counts as failed. `bytes` were
-  // moved.
-  virtual bool Release(const MappedHold& hold, MappedUse use, uint64_t bytes) = 0;
+  // Ends a hold; `bytes` were moved (0: it failed). False: the peer went away or was closed
+  // meanwhile, and the transfer counts as failed.
+  virtual bool Release(MappedHold* hold, MappedUse use, uint64_t bytes) = 0;
 };
 
 }  // namespace crumb

@@ -79,10 +79,11 @@ class UdsTransport final : public Transport, public MappedMemory {
   // The worker's half: one connection at a time; after its kPeerDown another may be made.
   // UNAVAILABLE: nobody listens there. Never blocks.
   absl::StatusOr<PeerId> Connect(const std::string& path);
-  // Sends the file unless the other side has it, and waits for its word (lend_timeout_us); what
-  // else arrives meanwhile is kept for Poll. The region goes into RegisterRegions over the control
-  // plane as it is. Any number of ranges of one file; files are told apart by device and inode.
-  // INVALID_ARGUMENT: nothing that can be lent, with the reason; RESOURCE_EXHAUSTED: too much.
+  // After the first Send. Sends the file unless the other side has it, and waits for its word
+  // (lend_timeout_us); what else arrives meanwhile is kept for Poll. The region goes into
+  // RegisterRegions over the control plane as it is. Any number of ranges of one file; files are
+  // told apart by device and inode. INVALID_ARGUMENT: nothing that can be lent, with the reason;
+  // RESOURCE_EXHAUSTED: too much.
   absl::StatusOr<Region> Lend(const SharedRange& range);
   // When the last region of a file is taken back, the other side unmaps it (when its last transfer
   // has ended).
@@ -102,7 +103,7 @@ class UdsTransport final : public Transport, public MappedMemory {
   int wake_fd() const override;
 
   BlockResult Hold(const Transfer& transfer, MappedUse use, MappedHold* hold) override;
-  bool Release(const MappedHold& hold, MappedUse use, uint64_t bytes) override;
+  bool Release(MappedHold* hold, MappedUse use, uint64_t bytes) override;
 
  private:
   std::unique_ptr<UdsCore> core_;

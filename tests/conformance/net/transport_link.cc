@@ -35,7 +35,7 @@ class LoopbackLink : public TransportLink {
     return clients_.size() - 1;
   }
   PeerId peer(size_t client) override { return clients_[client]->peer; }
-  std::vector<uint8_t>& memory(size_t client) override { return clients_[client]->memory; }
+  MutableBytes memory(size_t client) override { return absl::MakeSpan(clients_[client]->memory); }
   Region region(size_t client) override {
     auto& memory = clients_[client]->memory;
     return {reinterpret_cast<uint64_t>(memory.data()), memory.size(), {}};
@@ -102,7 +102,7 @@ class UcxLink : public TransportLink {
     return clients_.size() - 1;
   }
   PeerId peer(size_t client) override { return clients_[client]->peer; }
-  std::vector<uint8_t>& memory(size_t client) override { return clients_[client]->memory; }
+  MutableBytes memory(size_t client) override { return absl::MakeSpan(clients_[client]->memory); }
   Region region(size_t client) override { return clients_[client]->region; }
   BlockResult ClientSend(size_t client, Bytes message) override {
     Client& c = *clients_[client];
@@ -157,6 +157,7 @@ std::unique_ptr<TransportLink> MakeLink(const std::string& name, const LinkLimit
     return std::make_unique<UcxLink>(name.substr(one_sided.size()), UcxLink::Path::kOneSided,
                                      limits);
   }
+  if (name.rfind("uds:", 0) == 0) return MakeUdsLink(name, limits);
   return std::make_unique<LoopbackLink>(limits);
 }
 

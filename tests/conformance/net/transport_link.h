@@ -19,7 +19,7 @@ class TransportLink {
   // A connected client that lends `memory_bytes`; its number.
   virtual size_t AddClient(size_t memory_bytes) = 0;
   virtual PeerId peer(size_t client) = 0;
-  virtual std::vector<uint8_t>& memory(size_t client) = 0;
+  virtual MutableBytes memory(size_t client) = 0;
   virtual Region region(size_t client) = 0;
   virtual BlockResult ClientSend(size_t client, Bytes message) = 0;
   // Messages that the client received so far.
@@ -36,8 +36,10 @@ struct LinkLimits {
   uint32_t messages_max = 4096;
 };
 
-// `name`: "loopback", or "ucx:" or "one_sided:" and a list for UCX_TLS.
+// `name`: "loopback"; "uds:sealed" or "uds:file", after what is lent; or "ucx:" or "one_sided:" and
+// a list for UCX_TLS.
 std::unique_ptr<TransportLink> MakeLink(const std::string& name, const LinkLimits& limits);
+std::unique_ptr<TransportLink> MakeUdsLink(const std::string& name, const LinkLimits& limits);
 
 }  // namespace crumb
 
