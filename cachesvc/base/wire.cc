@@ -76,6 +76,7 @@ bool RulesOf(WireType type, TypeRules* rules) {
           .flags = kWireFlagStopAtGap, .blocks = true, .slots = false, .value_bytes_any = false};
       return true;
     case WireType::kDelete:
+    case WireType::kPrefetch:
       *rules = {.flags = 0, .blocks = true, .slots = false, .value_bytes_any = false};
       return true;
     case WireType::kCancel:

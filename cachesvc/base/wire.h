@@ -23,8 +23,9 @@ enum class WireType : uint16_t {
   kDelete = 4,
   kCancel = 5,
   kReply = 6,
-  kHello = 7,    // first message of a peer: names its session
-  kGoodbye = 8,  // orderly end of a peer
+  kHello = 7,     // first message of a peer: names its session
+  kGoodbye = 8,   // orderly end of a peer
+  kPrefetch = 9,  // pages that will be asked for soon: raise them from NVMe to memory
 };
 
 // WireHeader::flags
@@ -68,7 +69,7 @@ static_assert(sizeof(WireBlock) == 48);
 
 struct WireBlockReply {  // 16 bytes each, behind the header of a reply
   BlockResult result = BlockResult::kMiss;
-  Tier tier = Tier::kNone;
+  Tier tier = Tier::kNone;  // prefetch: where the page is now, also where it was not raised
   Precision precision = Precision::kRaw;
   uint8_t lossy_depth = 0;
   uint32_t value_bytes = 0;  // bytes written at the slot

@@ -48,6 +48,8 @@ bool EngineImpl::RunStep(Block& block) {
       return GetWork(block);
     case Step::kGetPush:
       return GetPush(block);
+    case Step::kPrefetchStart:
+      return PrefetchStart(block);
     case Step::kEraseStart:
       return EraseStart(block);
     case Step::kEraseDisk:
@@ -117,7 +119,8 @@ void EngineImpl::Finish(Block& block, BlockResult result) {
     const bool success = result == BlockResult::kOk || result == BlockResult::kExists ||
                          result == BlockResult::kNotDurable;
     if (!success) {
-      reply = {};
+      const Tier tier = block.type == WireType::kPrefetch ? block.reply.tier : Tier::kNone;
+      reply = {.tier = tier};
       if (result == BlockResult::kNonFinite) reply.checksum = block.reply.checksum;
     }
     reply.result = result;

@@ -245,6 +245,7 @@ BlockResult EngineImpl::StartRead(EntryId entry_id, SlotId slot, Block* apart) {
   read.block = apart == nullptr ? kNoId : apart->id;
   read.location = entry.location;
   read.slot = slot;
+  read.prefetch = false;
   read.started_us = now();
   if (apart == nullptr) {
     entry.read = id;
@@ -287,6 +288,7 @@ void EngineImpl::RetryUnverified() {
 
 void EngineImpl::EndRead(uint32_t id, BlockResult result) {
   DiskRead& read = reads[id];
+  if (read.prefetch) --prefetches;
   const bool current = read.entry != kNoId && index.Alive(read.entry, read.entry_generation) &&
                        index.at(read.entry).location == read.location;
   if (result == BlockResult::kOk && current &&
@@ -304,6 +306,7 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
     return;
   }
   if (failed) {
+    ++counts.promotions_failed;
     counts.hit_then_failed += read.waiters.size() + (read.block != kNoId ? 1 : 0);
     if (result == BlockResult::kCorrupt) log->ReportCorrupt(read.key, read.location);
     if (result == BlockResult::kIo) ForgetRecord(read.key, read.location, kNoId);
@@ -347,10 +350,12 @@ void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
 
 void EngineImpl::Promote(DiskRead& read) {
   AttachSlot(read.entry, read.slot);
+  ++counts.promoted;
+  if (read.prefetch) NotePrefetched(read.entry);
   while (!read.waiters.empty()) {
     Block& block = blocks[read.waiters.PopFront(blocks)];
     EndPhase(block, Phase::kIo);
-    GetFromMemory(block, read.entry, Tier::kNvme);
+    if (block.type == WireType::kGet) GetFromMemory(block, read.entry, Tier::kNvme);
     Wait(ready, block);
   }
 }

@@ -40,6 +40,7 @@ struct DiskRead {
   DiskLocation location;
   SlotId slot;
   bool verifying = false;
+  bool prefetch = false;  // counted in EngineState::prefetches
   uint64_t started_us = 0;
   PageJob job;
   List<Block> waiters;

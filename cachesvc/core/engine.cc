@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       {"layouts_max", limits.layouts_max},
       {"pins_max", limits.pins_max},
       {"transfers_max", limits.transfers_max},
-      {"evictions_max", limits.evictions_max}};
+      {"evictions_max", limits.evictions_max},
+      {"prefetches_max", limits.prefetches_max}};
   constexpr uint32_t kCountMax = 1u << 20;
   for (const auto& [name, count] : counts) {
     if (count >= 1 && count <= kCountMax) continue;

@@ -79,6 +79,14 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void Park(Block& block);
   void WakeParked(const BlockKey& key);
 
+  // prefetch.cc
+  bool PrefetchStart(Block& block);
+  bool PrefetchRead(Block& block, EntryId id);
+  bool EndPrefetch(Block& block, BlockResult result);
+  Grant AcquireColdSlot(Block& block, uint64_t bytes);
+  void NotePrefetched(EntryId id);
+  void ForgetPrefetched(EntryId id);
+
   // lookup.cc, erase.cc
   void RunLookup(uint32_t request, const WireRequest& message);
   bool EraseStart(Block& block);

@@ -115,6 +115,7 @@ struct EngineState {
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
+  List<Block> prefetch_wait;              // prefetches_max reads are in flight
   List<Block> share_wait;                 // their peer holds more than its share
   std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run
@@ -128,10 +129,12 @@ struct EngineState {
   bool flush_blocks_appends = false;  // the log has not yet taken a flush of everything
   DrainOp drain;
   bool draining = false;
-  uint32_t evictions = 0;        // appends for eviction in flight
-  uint32_t transfers = 0;        // in flight
-  uint32_t transient_slots = 0;  // main slots that operations in flight hold or pin
-  EntryId index_hand = 0;        // where a full index looks for a page on disk to forget
+  uint32_t evictions = 0;         // appends for eviction in flight
+  uint32_t transfers = 0;         // in flight
+  uint32_t prefetches = 0;        // reads in flight
+  uint64_t prefetched_bytes = 0;  // in memory, raised by prefetch and not yet got
+  uint32_t transient_slots = 0;   // main slots that operations in flight hold or pin
+  EntryId index_hand = 0;         // where a full index looks for a page on disk to forget
   EngineStats counts;
 };
 

@@ -11,8 +11,15 @@
 
 namespace crumb {
 
-enum class EngineOp : uint8_t { kPut = 0, kGet = 1, kLookup = 2, kDelete = 3, kPin = 4 };
-inline constexpr size_t kEngineOpCount = 5;
+enum class EngineOp : uint8_t {
+  kPut = 0,
+  kGet = 1,
+  kLookup = 2,
+  kDelete = 3,
+  kPin = 4,
+  kPrefetch = 5
+};
+inline constexpr size_t kEngineOpCount = 6;
 enum class Phase : uint8_t { kQueue = 0, kIndex = 1, kIo = 2, kCodec = 3, kWire = 4 };
 inline constexpr size_t kPhaseCount = 5;
 inline constexpr size_t kTierCount = 5;  // indexed by Tier
@@ -43,12 +50,15 @@ struct EngineStats {
   uint64_t pool_capacity_bytes = 0, pool_used_bytes = 0, pool_pages = 0, pool_pinned = 0;
   uint64_t staging_capacity_bytes = 0, staging_used_bytes = 0;
   uint64_t evicted_to_nvme = 0, evicted_dropped = 0, evicted_bytes = 0, eviction_failures = 0;
+  // NVMe -> DRAM, whoever asked: read and in memory; the record failed; left where it is because
+  // only hotter pages could make room (prefetch alone).
+  uint64_t promoted = 0, promotions_failed = 0, promotions_rejected = 0;
   uint64_t alloc_failures = 0;
   uint64_t index_entries = 0, index_bytes = 0;
   uint64_t checksum_failures_dram = 0, checksum_failures_nvme = 0, checksum_failures_peer = 0;
   uint64_t hit_then_failed = 0;
   uint64_t abandoned_puts = 0, bad_messages = 0, deadline_exceeded = 0, cancelled = 0;
-  uint64_t sessions = 0, peers = 0, pins = 0, waiters = 0;
+  uint64_t sessions = 0, peers = 0, pins = 0, waiters = 0, prefetches = 0;
   uint64_t encode_pages = 0, decode_pages = 0, encode_us = 0, decode_us = 0;
   uint64_t encode_raw_bytes = 0, encode_packed_bytes = 0;
   uint64_t ladder_steps = 0, non_finite_pages = 0;

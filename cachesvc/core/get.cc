@@ -77,6 +77,7 @@ void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
 void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
   index.at(id).touched = true;
   policy->Touch(id);
+  ForgetPrefetched(id);
   PinForBlock(block, id);
   DescribeHit(block, index.at(id), tier);
 }

@@ -40,8 +40,8 @@ struct Entry {
   uint8_t header_flags;
   bool durable;  // the record at `location` is on stable storage
   bool live;
-  bool touched;  // since its append for eviction began
-  uint8_t reserved;
+  bool touched;     // since its append for eviction began
+  bool prefetched;  // raised by a prefetch, and not yet got
 
   bool on_disk() const { return location.generation != 0; }
   bool in_memory() const { return slot.valid(); }

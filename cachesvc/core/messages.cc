@@ -10,12 +10,13 @@ namespace {
 
 bool IsData(WireType type) {
   return type == WireType::kPut || type == WireType::kGet || type == WireType::kLookup ||
-         type == WireType::kDelete;
+         type == WireType::kDelete || type == WireType::kPrefetch;
 }
 
 EngineOp OpOf(WireType type) {
   if (type == WireType::kPut) return EngineOp::kPut;
   if (type == WireType::kGet) return EngineOp::kGet;
+  if (type == WireType::kPrefetch) return EngineOp::kPrefetch;
   return type == WireType::kLookup ? EngineOp::kLookup : EngineOp::kDelete;
 }
 
@@ -179,6 +180,7 @@ void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint
   if (block.wire.parent != Digest{}) block.parent = binding.Key(block.wire.parent, block.wire.part);
   if (header.type == WireType::kPut) block.step = Step::kPutStart;
   if (header.type == WireType::kGet) block.step = Step::kGetStart;
+  if (header.type == WireType::kPrefetch) block.step = Step::kPrefetchStart;
   if (header.type == WireType::kDelete) block.step = Step::kEraseStart;
   Wait(ready, block);
 }

@@ -1,7 +1,7 @@
 // What is in flight: a Request per wire message, a Block per block of a put, get or delete, and
 // the disk operations they share. Plain data in slabs; the state machines are in put.cc, get.cc,
-// erase.cc and disk.cc. One thread (the shard), except that Block::job and DiskRead::job are read
-// and written by a worker between Submit and the return of their token.
+// prefetch.cc, erase.cc and disk.cc. One thread (the shard), except that Block::job and
+// DiskRead::job are read and written by a worker between Submit and the return of their token.
 #ifndef CRUMB_CACHESVC_CORE_OPS_H_
 #define CRUMB_CACHESVC_CORE_OPS_H_
 
@@ -60,6 +60,7 @@ enum class Step : uint8_t {
   kGetStage,
   kGetWork,  // device queue
   kGetPush,  // us -> worker's memory
+  kPrefetchStart,
   kEraseStart,
   kEraseDisk,
 };

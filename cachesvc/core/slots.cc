@@ -153,6 +153,7 @@ void EngineImpl::AttachSlot(EntryId id, SlotId slot) {
 void EngineImpl::DetachSlot(EntryId id) {
   Entry& entry = index.at(id);
   CRUMB_CHECK(entry.in_memory());
+  ForgetPrefetched(id);
   policy->Erase(id);
   slot_owner[entry.slot.value] = 0;
   if (entry.client_pins > 0) pool().Unpin(entry.slot);

@@ -21,6 +21,7 @@ EngineStats EngineImpl::Stats() const {
   stats.peers = peers.taken();
   stats.pins = pins.taken();
   stats.waiters = parked.size();
+  stats.prefetches = prefetches;
   stats.nvme_present = log != nullptr;
   if (log != nullptr) stats.nvme = log->stats();
   return stats;

@@ -82,8 +82,8 @@ int EngineImpl::RunReady() {
   for (size_t i = 0; i < log_event_count; ++i) OnLogEvent(log_events[i]);
   work += static_cast<int>(std::exchange(log_event_count, 0));
   work += RunTimers();
-  for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &slot_wait, &stage_wait[0],
-                            &stage_wait[1], &ready}) {
+  for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &slot_wait, &prefetch_wait,
+                            &stage_wait[0], &stage_wait[1], &ready}) {
     work += RetryList(*list);
   }
   work += RetryShares();

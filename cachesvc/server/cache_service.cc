@@ -266,6 +266,13 @@ void PostNames(RpcContext* context, StreamRequest request, NamesCall* call) {
   call->Refuse({grpc::StatusCode::RESOURCE_EXHAUSTED, kBusyMessage});
 }
 
+void AddItem(const WireBlockReply& block, v1::LookupItem* item) {
+  item->set_result(ToProto(block.result));
+  item->set_tier(ToProto(block.tier));
+  item->set_precision(ToProto(block.precision));
+  item->set_lossy_depth(block.lossy_depth);
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* CacheService::Lookup(grpc::CallbackServerContext* call,
@@ -285,11 +292,7 @@ grpc::ServerUnaryReactor* CacheService::Lookup(grpc::CallbackServerContext* call
                       for (size_t i = 0; i < count; ++i) {
                         const WireBlockReply block =
                             i < replies.size() ? replies[i] : WireBlockReply{.result = result};
-                        v1::LookupItem* item = reply->add_items();
-                        item->set_result(ToProto(block.result));
-                        item->set_tier(ToProto(block.tier));
-                        item->set_precision(ToProto(block.precision));
-                        item->set_lossy_depth(block.lossy_depth);
+                        AddItem(block, reply->add_items());
                         if (prefix == i && block.result == BlockResult::kOk) ++prefix;
                       }
                       reply->set_prefix(prefix);
@@ -326,18 +329,53 @@ grpc::ServerUnaryReactor* CacheService::Delete(grpc::CallbackServerContext* call
           reply->add_results(ToProto(i < replies.size() ? replies[i].result : result));
         }
       });
-  PostNames(context_,
-            {.session = target->session,
-             .request_id = 0,
-             .type = WireType::kDelete,
-             .flags = 0,
-             .layout_handle = target->layout->handle,
-             .form = PageForm::kRaw,
-             .deadline_us = 0,
-             .blocks = *std::move(blocks),
-             .slot_bytes = 0,
-             .slot = 0},
-            names);
+  PostNames(
+      context_,
+      {.session = target->session,
+       .request_id = 0,
+       .type = WireType::kDelete,
+       .flags = 0,
+       .layout_handle = target->layout->handle,
+       .form = PageForm::kRaw,
+       .deadline_us = DeadlineUs(request->deadline_ms(), context_->config.limits.deadline_us_max),
+       .blocks = *std::move(blocks),
+       .slot_bytes = 0,
+       .slot = 0},
+      names);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CacheService::Prefetch(grpc::CallbackServerContext* call,
+                                                 const v1::PrefetchRequest* request,
+                                                 v1::PrefetchReply* reply) {
+  const absl::StatusOr<CallTarget> target =
+      FindTarget(context_, request->session(), request->layout_handle());
+  if (!target.ok()) return End(call, target.status());
+  absl::StatusOr<std::vector<WireBlock>> blocks = BlocksFrom(request->blocks(), *target->layout);
+  if (!blocks.ok()) return End(call, blocks.status());
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  const auto count = static_cast<size_t>(request->blocks_size());
+  auto* names =
+      new NamesCall(context_, reactor,
+                    [reply, count](BlockResult result, absl::Span<const WireBlockReply> replies) {
+                      for (size_t i = 0; i < count; ++i) {
+                        AddItem(i < replies.size() ? replies[i] : WireBlockReply{.result = result},
+                                reply->add_items());
+                      }
+                    });
+  PostNames(
+      context_,
+      {.session = target->session,
+       .request_id = 0,
+       .type = WireType::kPrefetch,
+       .flags = 0,
+       .layout_handle = target->layout->handle,
+       .form = PageForm::kRaw,
+       .deadline_us = DeadlineUs(request->deadline_ms(), context_->config.limits.deadline_us_max),
+       .blocks = *std::move(blocks),
+       .slot_bytes = 0,
+       .slot = 0},
+      names);
   return reactor;
 }
 

@@ -39,6 +39,9 @@ class CacheService final : public v1::Cache::CallbackService {
   grpc::ServerUnaryReactor* Delete(grpc::CallbackServerContext* call,
                                    const v1::DeleteRequest* request,
                                    v1::DeleteReply* reply) override;
+  grpc::ServerUnaryReactor* Prefetch(grpc::CallbackServerContext* call,
+                                     const v1::PrefetchRequest* request,
+                                     v1::PrefetchReply* reply) override;
   grpc::ServerUnaryReactor* Pin(grpc::CallbackServerContext* call, const v1::PinRequest* request,
                                 v1::PinReply* reply) override;
 

@@ -18,7 +18,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-constexpr std::array<const char*, kEngineOpCount> kOps = {"put", "get", "lookup", "delete", "pin"};
+constexpr std::array<const char*, kEngineOpCount> kOps = {"put",    "get", "lookup",
+                                                          "delete", "pin", "prefetch"};
 constexpr std::array<const char*, kPhaseCount> kPhases = {"queue", "index", "io", "codec", "wire"};
 constexpr double kMicros = 1e6;  // divided by, so that bounds print as 1e-05, not 9.99e-06
 
@@ -161,6 +162,13 @@ void AddTiers(const EngineStats& s, Families* out) {
   out->Counter("crumb_evicted_bytes_total", "Their bytes.", s.evicted_bytes);
   out->Counter("crumb_eviction_failures_total", "Evictions that found no page to evict.",
                s.eviction_failures);
+  MetricFamily* promoted = &out->Add("crumb_promotions_total", MetricType::Counter,
+                                     "Pages raised from NVMe for gets and prefetches.");
+  for (const auto& [outcome, count] : {std::pair{"done", s.promoted},
+                                       {"failed", s.promotions_failed},
+                                       {"rejected_watermark", s.promotions_rejected}}) {
+    Families::Counter(promoted, count, {{"from", "nvme"}, {"to", "dram"}, {"outcome", outcome}});
+  }
   out->Counter("crumb_alloc_failures_total", "Slots that could not be had.", s.alloc_failures,
                {{"tier", "dram"}});
   out->Gauge("crumb_index_entries", "Pages known, in all tiers.",
@@ -168,6 +176,8 @@ void AddTiers(const EngineStats& s, Families* out) {
   out->Gauge("crumb_index_bytes", "Memory of the index.", static_cast<double>(s.index_bytes));
   out->Gauge("crumb_pins", "Pages that clients pinned.", static_cast<double>(s.pins));
   out->Gauge("crumb_waiters", "Gets that wait for a put.", static_cast<double>(s.waiters));
+  out->Gauge("crumb_prefetches", "Reads for prefetch under way.",
+             static_cast<double>(s.prefetches));
   out->Counter("crumb_abandoned_puts_total", "Puts whose client went away.", s.abandoned_puts);
 }
 

@@ -46,7 +46,7 @@ ordered_json Ratio(const EngineStats& s) {
 }
 
 ordered_json Operations(const EngineStats& s) {
-  static constexpr const char* kNames[] = {"put", "get", "lookup", "delete", "pin"};
+  static constexpr const char* kNames[] = {"put", "get", "lookup", "delete", "pin", "prefetch"};
   ordered_json out;
   for (size_t op = 0; op < kEngineOpCount; ++op) {
     ordered_json results = ordered_json::object();

@@ -1,0 +1,127 @@
+// prefetch: pages that will be asked for soon, raised from NVMe to memory ahead of the get. Joins
+// the read that is under way for a page, if there is one. Must never cost what is hotter: room is
+// taken free, or from the policy's coldest page of the same size class; other classes are never
+// cleared for it, one prefetched page never displaces another, and what was raised by eviction and
+// not yet got stays below a quarter of the pool. The answer says where each page is now.
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+constexpr int kEvictionsPerPrefetch = 4;  // dropped at once for one page
+constexpr uint64_t kPoolShare = 4;        // 1 / share of the pool for pages not yet got
+
+// A prefetch promises what a get of the raw page would find.
+bool CanPrefetch(const Block& block, const Entry& entry, uint8_t depth_max) {
+  if (entry.lossy_depth > depth_max) return false;
+  if (block.wire.token_count != 0 && block.wire.token_count != entry.token_count) return false;
+  return block.binding->FindReader(block.wire.part, entry.codec_id) != nullptr;
+}
+
+}  // namespace
+
+bool EngineImpl::PrefetchStart(Block& block) {
+  EntryId id = kNoId;
+  if (FindLive(block.key, &id) != Live::kYes ||
+      !CanPrefetch(block, index.at(id), options.max_lossy_depth)) {
+    block.reply = {};
+    return EndPrefetch(block, BlockResult::kMiss);
+  }
+  Entry& entry = index.at(id);
+  block.reply = {.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+                 .precision = entry.precision,
+                 .lossy_depth = entry.lossy_depth,
+                 .value_bytes = entry.raw_bytes};
+  if (entry.in_memory()) {
+    entry.touched = true;
+    policy->Touch(id);
+    return EndPrefetch(block, BlockResult::kOk);
+  }
+  if (entry.read != kNoId) {
+    ReleasePage(block);
+    Wait(reads[entry.read].waiters, block);
+    return false;
+  }
+  if (log == nullptr) return EndPrefetch(block, BlockResult::kMiss);
+  if (prefetches >= options.limits.prefetches_max) {
+    ReleasePage(block);
+    Wait(prefetch_wait, block);
+    return false;
+  }
+  return PrefetchRead(block, id);
+}
+
+bool EngineImpl::PrefetchRead(Block& block, EntryId id) {
+  const uint64_t record_bytes = index.at(id).location.record_bytes;
+  if (block.page_owned && pool().memory(block.page).size() != PagePool::ClassBytes(record_bytes)) {
+    ReleasePage(block);  // another image took the place of the one it was meant for
+  }
+  if (!block.page_owned) {
+    switch (AcquireColdSlot(block, record_bytes)) {
+      case Grant::kGot:
+        return true;  // the world may have changed while the block waited: look again
+      case Grant::kWait:
+        return false;
+      case Grant::kNever:
+        ++counts.promotions_rejected;
+        return EndPrefetch(block, BlockResult::kNoSpace);
+    }
+  }
+  const BlockResult result = StartRead(id, block.page, nullptr);
+  if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
+  if (result != BlockResult::kOk) {
+    ForgetPage(id);
+    block.reply = {};
+    return EndPrefetch(block, BlockResult::kMiss);
+  }
+  ++prefetches;
+  reads[index.at(id).read].prefetch = true;
+  block.page_owned = false;
+  --transient_slots;
+  block.page = {};
+  Wait(reads[index.at(id).read].waiters, block);
+  return false;
+}
+
+// Always false: the block does not go on.
+bool EngineImpl::EndPrefetch(Block& block, BlockResult result) {
+  EndPhase(block, Phase::kQueue);
+  Finish(block, result);
+  return false;
+}
+
+Grant EngineImpl::AcquireColdSlot(Block& block, uint64_t bytes) {
+  if (!pool().CanEverFit(bytes)) return Grant::kNever;
+  // Whoever waits for room has a worker that waits for it.
+  if (!slot_wait.empty() && retrying != &slot_wait) return Grant::kNever;
+  block.slot_bytes = bytes;
+  const auto size_class = static_cast<uint32_t>(PagePool::ClassBytes(bytes) / kPageAlignment);
+  for (int i = 0; i <= kEvictionsPerPrefetch; ++i) {
+    if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
+      block.page = slot;
+      block.page_owned = true;
+      ++transient_slots;
+      return Grant::kGot;
+    }
+    if (prefetched_bytes + bytes > pool().capacity_bytes() / kPoolShare) return Grant::kNever;
+    const EntryId victim = policy->Victim(size_class);
+    if (victim == kNoId || index.at(victim).prefetched) return Grant::kNever;
+    if (EvictOne(victim) != Grant::kGot) break;
+  }
+  Wait(slot_wait, block);
+  return Grant::kWait;
+}
+
+void EngineImpl::NotePrefetched(EntryId id) {
+  index.at(id).prefetched = true;
+  prefetched_bytes += pool().memory(index.at(id).slot).size();
+}
+
+// It was got, or it leaves memory.
+void EngineImpl::ForgetPrefetched(EntryId id) {
+  if (!index.at(id).prefetched) return;
+  index.at(id).prefetched = false;
+  prefetched_bytes -= pool().memory(index.at(id).slot).size();
+}
+
+}  // namespace crumb::core
