@@ -17,6 +17,16 @@ using Sha256 = std::array<uint8_t, 32>;
 uint64_t Xxh3(Bytes data);
 // XXH3-64 of the concatenation of two spans.
 uint64_t Xxh3(Bytes first, Bytes second);
+// XXH3-64 of the concatenation of everything added. No allocation.
+class Xxh3Stream {
+ public:
+  Xxh3Stream();
+  void Add(Bytes data);
+  uint64_t Digest() const;
+
+ private:
+  alignas(64) std::array<uint8_t, 640> state_;
+};
 
 // SHA-256; aborts only if OpenSSL is out of memory.
 Sha256 Sha256Of(Bytes data);

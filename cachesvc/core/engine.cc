@@ -234,7 +234,8 @@ uint64_t Engine::next_timer_us() const {
   const bool refused = !impl.transfer_wait.empty() || !impl.queue_wait.empty() ||
                        !impl.disk_wait.empty() || !impl.share_wait.empty() ||
                        !impl.unsent.empty() || !impl.unverified.empty() || !impl.forgets.empty() ||
-                       !impl.slot_wait.empty() || impl.flushes.taken() > 0 || impl.drain.active;
+                       !impl.slot_wait.empty() || !impl.prefetch_wait.empty() ||
+                       impl.flushes.taken() > 0 || impl.drain.active;
   return refused ? std::min(next, impl.now() + kRetryUs) : next;
 }
 

@@ -34,12 +34,11 @@ struct EngineLimits {
   uint32_t sessions_max = 1024;
   uint32_t layouts_max = 1024;
   uint32_t region_sets_per_session_max = 16;
-  uint32_t waiters_max = 256;              // gets that wait for a put
-  uint32_t pins_max = 65536;               // client pins with a TTL
-  uint32_t index_entries_max = 1 << 20;    // pages in all tiers; memory is touched as it fills
-  uint32_t evictions_max = 32;             // writes to NVMe that make room, in flight
-  uint32_t prefetches_max = 64;            // reads for prefetch in flight
-  uint32_t transfers_max = 512;            // with a peer's memory, in flight
+  uint32_t waiters_max = 256;            // gets that wait for a put
+  uint32_t pins_max = 65536;             // client pins with a TTL
+  uint32_t index_entries_max = 1 << 20;  // pages in all tiers; memory is touched as it fills
+  uint32_t evictions_max = 32;           // writes to NVMe that make room, in flight
+  uint32_t prefetches_max = 64, transfers_max = 512;  // NVMe reads; with peers' memory; in flight
   uint32_t served_per_session_max = 1024;  // remembered lossy pages that a session was served
   uint64_t default_deadline_us = 5'000'000;
   uint64_t deadline_us_max = 600'000'000;

@@ -14,7 +14,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
-
   // messages.cc
   void OnNetEvent(uint32_t transport, const NetEvent& event);
   void OnMessage(uint32_t transport, PeerId id, Bytes message);
@@ -31,7 +30,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void DropPeer(uint32_t peer);
   void DropStalledPeer(uint32_t request);
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
-
   // blocks.cc
   void Run(Block& block);
   bool RunStep(Block& block);
@@ -48,7 +46,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void ReleaseStaging(Block& block);
   bool Lead(Block& block);
   void EndPhase(Block& block, Phase phase);
-
   // put.cc; steps return true when the block goes on at once
   bool PutStart(Block& block);
   bool PutStage(Block& block);
@@ -64,7 +61,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   bool PutExists(Block& block);
   bool Publish(Block& block, const DiskLocation& location, bool durable);
   bool ClimbLadder(Block& block, uint32_t rung);
-
   // get.cc
   bool GetStart(Block& block);
   bool GetLoad(Block& block);
@@ -78,7 +74,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void OnGetPushed(Block& block);
   void Park(Block& block);
   void WakeParked(const BlockKey& key);
-
   // prefetch.cc
   bool PrefetchStart(Block& block);
   bool PrefetchRead(Block& block, EntryId id);
@@ -86,17 +81,14 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   Grant AcquireColdSlot(Block& block, uint64_t bytes);
   void NotePrefetched(EntryId id);
   void ForgetPrefetched(EntryId id);
-
   // lookup.cc, erase.cc
   void RunLookup(uint32_t request, const WireRequest& message);
   bool EraseStart(Block& block);
   bool EraseDisk(Block& block);
   void EraseUnknown(Block& block);
-
   // transfer.cc
   void StartTransfer(Block& block, const TransferPlan& plan);
   void OnTransferDone(uint64_t token, BlockResult result);
-
   // slots.cc
   Grant AcquireSlot(Block& block, uint64_t bytes);
   Grant MakeRoom(uint64_t bytes);
@@ -113,7 +105,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void SetParent(EntryId id, uint64_t parent_prefix);
   EntryId InsertEntry(const BlockKey& key);
   void KeepEvictionsAhead();
-
   // disk.cc
   BlockResult StartAppend(EntryId id, bool durable, bool evict);
   BlockResult StartBlockAppend(Block& block, bool durable);
@@ -135,7 +126,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void WaitForSuccessor(uint32_t id, uint32_t append);
   void Promote(DiskRead& read);
   void OnReclaimed(const LogEvent& event);
-
   // flush.cc, drain.cc, pins.cc
   Live FindLive(const BlockKey& key, EntryId* id);
   bool Forget(EntryId id, uint32_t flush);

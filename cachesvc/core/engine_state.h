@@ -115,7 +115,7 @@ struct EngineState {
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
-  List<Block> prefetch_wait;              // prefetches_max reads are in flight
+  List<Block> prefetch_wait;              // for a read to end, or for cold room
   List<Block> share_wait;                 // their peer holds more than its share
   std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run

@@ -92,23 +92,27 @@ bool EngineImpl::EndPrefetch(Block& block, BlockResult result) {
 
 Grant EngineImpl::AcquireColdSlot(Block& block, uint64_t bytes) {
   if (!pool().CanEverFit(bytes)) return Grant::kNever;
-  // Whoever waits for room has a worker that waits for it.
-  if (!slot_wait.empty() && retrying != &slot_wait) return Grant::kNever;
-  block.slot_bytes = bytes;
-  const auto size_class = static_cast<uint32_t>(PagePool::ClassBytes(bytes) / kPageAlignment);
-  for (int i = 0; i <= kEvictionsPerPrefetch; ++i) {
-    if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
-      block.page = slot;
-      block.page_owned = true;
-      ++transient_slots;
-      return Grant::kGot;
+  // Whoever waits for a slot has a worker that waits for it: a prefetch comes after.
+  if (slot_wait.empty()) {
+    for (int i = 0; i <= kEvictionsPerPrefetch; ++i) {
+      if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
+        block.page = slot;
+        block.page_owned = true;
+        ++transient_slots;
+        return Grant::kGot;
+      }
+      const uint64_t others = prefetch_wait.size() + prefetches;
+      if (prefetched_bytes + (others + 1) * bytes > pool().capacity_bytes() / kPoolShare) {
+        return Grant::kNever;
+      }
+      if (evictions > prefetch_wait.size()) break;  // one is under way for each that waits
+      const auto size_class = static_cast<uint32_t>(PagePool::ClassBytes(bytes) / kPageAlignment);
+      const EntryId victim = policy->Victim(size_class);
+      if (victim == kNoId || index.at(victim).prefetched) return Grant::kNever;
+      if (EvictOne(victim) != Grant::kGot) break;
     }
-    if (prefetched_bytes + bytes > pool().capacity_bytes() / kPoolShare) return Grant::kNever;
-    const EntryId victim = policy->Victim(size_class);
-    if (victim == kNoId || index.at(victim).prefetched) return Grant::kNever;
-    if (EvictOne(victim) != Grant::kGot) break;
   }
-  Wait(slot_wait, block);
+  Wait(prefetch_wait, block);
   return Grant::kWait;
 }
 
