@@ -58,8 +58,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 SegmentLog::RecoverySink* Engine::recovery_sink() { return impl_.get(); }
 void Engine::SetLog(SegmentLog* log) { impl_->log = log; }
 
-uint32_t Engine::AddTransport(Transport* transport) {
+uint32_t Engine::AddTransport(Transport* transport, MappedMemory* mapped) {
   impl_->transports.push_back(transport);
+  impl_->mapped.push_back(mapped);
   impl_->polled.emplace_back();
   return static_cast<uint32_t>(impl_->transports.size()) - 1;
 }
@@ -100,37 +101,8 @@ absl::Status Engine::OpenSession(SessionId session, std::string tenant) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::AttachPeer(SessionId session_id, uint32_t transport, PeerId peer) {
-  Session* session = impl_->FindSession(session_id);
-  if (session == nullptr) return absl::NotFoundError("no such session: say Hello again");
-  if (transport >= impl_->transports.size() || peer.value == 0) {
-    return absl::InvalidArgumentError("no such transport or peer");
-  }
-  if (impl_->FindPeer(transport, peer) != kNoId) {
-    return absl::AlreadyExistsError("the peer belongs to a session already");
-  }
-  // Addresses that a session lends mean something to one transport only.
-  if (!session->peers.empty() && impl_->peers[session->peers[0]].transport != transport) {
-    return absl::FailedPreconditionError("the session's peers belong to another transport");
-  }
-  for (const RegisteredSet& set : session->region_sets) {
-    CRUMB_TRY(impl_->transports[transport]->RegisterRegions(peer, set.id, set.set));
-  }
-  const uint32_t id = impl_->peers.Take();
-  if (id == Slab<Peer>::kNone) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("limits.peers_max: ", impl_->peers.size(), " peers are connected"));
-  }
-  Peer& made = impl_->peers[id];
-  made.transport = transport;
-  made.id = peer;
-  made.session = session_id;
-  made.blocks = made.transfers = 0;
-  made.staged_bytes = {};
-  made.requests.reserve(impl_->options.limits.requests_per_peer_max);
-  impl_->peer_ids[{transport, peer.value}] = id;
-  session->peers.push_back(id);
-  return absl::OkStatus();
+absl::Status Engine::AttachPeer(SessionId session, uint32_t transport, PeerId peer) {
+  return impl_->AttachPeer(session, transport, peer);
 }
 
 absl::Status Engine::RegisterRegions(SessionId session_id, uint32_t region_set,

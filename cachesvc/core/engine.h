@@ -2,8 +2,8 @@
 // log and transports. All data requests arrive as wire messages from a transport's peer (over UCX,
 // or loopback peers that stand for gRPC streams), so there is exactly one data path.
 // Thread: the shard. After start: no locks, no blocking; bounded by EngineLimits everywhere.
-// PROMISE: a hit is an image of stated precision, made by a named codec, of the bytes put under
-// that key, tenant and identity. Every failure on a read path becomes a miss and a counter, here.
+// PROMISE: a hit is an image of stated precision, by a named codec, of the bytes put under that
+// key, tenant and identity. Every failure on a read path becomes a miss and a counter, here.
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_H_
 
@@ -17,6 +17,7 @@
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/keys.h"
 #include "cachesvc/base/loop.h"
+#include "cachesvc/core/engine_limits.h"
 #include "cachesvc/core/engine_stats.h"
 #include "cachesvc/net/transport.h"
 #include "gpu/codec/page_codec.h"
@@ -26,25 +27,7 @@
 
 namespace crumb {
 
-struct EngineLimits {
-  uint32_t requests_max = 1024;  // in flight, all peers
-  uint32_t requests_per_peer_max = 64;
-  uint32_t blocks_in_flight_max = 4096;
-  uint32_t peers_max = 2048;
-  uint32_t sessions_max = 1024;
-  uint32_t layouts_max = 1024;
-  uint32_t region_sets_per_session_max = 16;
-  uint32_t waiters_max = 256;            // gets that wait for a put
-  uint32_t pins_max = 65536;             // client pins with a TTL
-  uint32_t index_entries_max = 1 << 20;  // pages in all tiers; memory is touched as it fills
-  uint32_t evictions_max = 32;           // writes to NVMe that make room, in flight
-  uint32_t prefetches_max = 64, transfers_max = 512;  // NVMe reads; with peers' memory; in flight
-  uint32_t served_per_session_max = 1024;  // remembered lossy pages that a session was served
-  uint64_t default_deadline_us = 5'000'000;
-  uint64_t deadline_us_max = 600'000'000;
-  uint64_t transfer_grace_us = 10'000'000;  // past a deadline; then a peer that stalls is closed
-  uint64_t pin_ttl_us_max = 3'600'000'000;
-};
+class MappedMemory;  // net/mapped_memory.h
 
 // What a put under a layout does, and how pages under its identity are read. Made on the control
 // thread (codecs may take long to build), then handed to BindLayout.
@@ -104,8 +87,9 @@ class Engine final : public Poller {
   // Before the first Poll. Without a log there is no NVMe tier.
   void SetLog(SegmentLog* log);
 
-  // REQUIRES: before the first Poll. Returns the transport's index.
-  uint32_t AddTransport(Transport* transport);
+  // REQUIRES: before the first Poll. Returns the transport's index. With `mapped`, peers introduce
+  // themselves (Hello), and pages are copied straight from and to what they lend.
+  uint32_t AddTransport(Transport* transport, MappedMemory* mapped = nullptr);
 
   // A handle may be bound again, with other codecs, to the same identity and tenant.
   // INVALID_ARGUMENT: no raw codec last in a ladder, codecs that do not fit the parts, or pages too

@@ -14,7 +14,10 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
-  // messages.cc
+  // messages.cc, peers.cc
+  absl::Status AttachPeer(SessionId session, uint32_t transport, PeerId peer);
+  uint32_t Introduce(uint32_t transport, PeerId id, const WireHeader& header);
+  void DropPeer(uint32_t peer);
   void OnNetEvent(uint32_t transport, const NetEvent& event);
   void OnMessage(uint32_t transport, PeerId id, Bytes message);
   void StartRequest(uint32_t peer, const WireRequest& message);
@@ -27,7 +30,6 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   void CompleteRequest(uint32_t request);
   void FreeRequest(uint32_t request);
   void CancelRequest(uint32_t request, BlockResult result);
-  void DropPeer(uint32_t peer);
   void DropStalledPeer(uint32_t request);
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
   // blocks.cc

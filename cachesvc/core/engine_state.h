@@ -19,6 +19,7 @@
 #include "cachesvc/core/ops.h"
 #include "cachesvc/core/session.h"
 #include "cachesvc/core/timer_heap.h"
+#include "cachesvc/net/mapped_memory.h"
 
 namespace crumb::core {
 
@@ -86,7 +87,8 @@ struct EngineState {
   const EngineOptions options;
   SegmentLog* log = nullptr;
   std::vector<Transport*> transports;
-  std::vector<PolledEvents> polled;  // by transport
+  std::vector<MappedMemory*> mapped;  // by transport; null: what its peers lend is not mapped
+  std::vector<PolledEvents> polled;   // by transport
   std::array<uint64_t, kEventsPerPoll> jobs_done{};
   size_t jobs_done_count = 0;
   std::array<LogEvent, kEventsPerPoll> log_events;

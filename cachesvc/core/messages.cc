@@ -47,13 +47,17 @@ void EngineImpl::OnNetEvent(uint32_t transport, const NetEvent& event) {
 }
 
 void EngineImpl::OnMessage(uint32_t transport, PeerId id, Bytes message) {
-  const uint32_t peer = FindPeer(transport, id);
+  uint32_t peer = FindPeer(transport, id);
   WireRequest request;
-  if (peer == kNoId) return transports[transport]->ClosePeer(id);  // dropped a moment ago
+  if (peer == kNoId && mapped[transport] == nullptr) {
+    return transports[transport]->ClosePeer(id);  // dropped a moment ago
+  }
   if (ParseRequest(message, &request) != WireCheck::kOk) {
     ++counts.bad_messages;
-    return DropPeer(peer);
+    return peer == kNoId ? transports[transport]->ClosePeer(id) : DropPeer(peer);
   }
+  if (peer == kNoId) peer = Introduce(transport, id, request.header);
+  if (peer == kNoId) return transports[transport]->ClosePeer(id);
   const WireHeader& header = request.header;
   if (header.session_id != peers[peer].session.value) {
     ++counts.bad_messages;
@@ -271,30 +275,6 @@ void EngineImpl::DropStalledPeer(uint32_t id) {
         return block != kNoId && blocks[block].pending == Pending::kTransfer;
       });
   if (request.peer != kNoId && stalled) DropPeer(request.peer);
-}
-
-void EngineImpl::DropPeer(uint32_t peer_id) {
-  Peer& peer = peers[peer_id];
-  transports[peer.transport]->ClosePeer(peer.id);
-  peer_ids.erase({peer.transport, peer.id.value});
-  if (Session* session = FindSession(peer.session); session != nullptr) {
-    std::erase(session->peers, peer_id);
-  }
-  std::vector<uint32_t> orphans;
-  orphans.swap(peer.requests);
-  for (const uint32_t id : orphans) {
-    requests[id].peer = kNoId;
-    const bool answered = requests[id].blocks_left == 0;
-    if (answered) {
-      std::erase(unsent, id);
-      FreeRequest(id);
-    } else {
-      CancelRequest(id, BlockResult::kCancelled);
-    }
-  }
-  orphans.clear();
-  peer.requests.swap(orphans);  // keeps its capacity
-  peers.Give(peer_id);
 }
 
 }  // namespace crumb::core

@@ -124,6 +124,7 @@ grpc::ServerUnaryReactor* CacheService::Hello(grpc::CallbackServerContext* call,
   reply->set_node(context_->config.node);
   reply->set_ucx(context_->ucx);
   reply->set_ucx_transports(context_->ucx_transports);
+  reply->set_data_socket(context_->data_socket);
   reply->set_value_bytes_max(kRawPageBytesMax + kPageHeaderBytes);
   reply->set_blocks_per_request_max(kBlocksPerRequestMax);
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();

@@ -14,14 +14,16 @@
 
 namespace crumb {
 
-inline constexpr char kOff[] = "off";  // listen.*: this door stays shut
+inline constexpr char kOff[] = "off";                 // listen.*: this door stays shut
+inline constexpr char kDataSocketSuffix[] = ".data";  // behind listen.socket
 inline constexpr char kNvmeFileName[] = "pages.log";
 
 struct ListenConfig {
-  std::string grpc;    // HOST:PORT or "off"
-  std::string http;    // HOST:PORT or "off"
-  std::string socket;  // absolute path or "off"
-  std::string admin;   // local: unix socket and loopback callers; socket: the unix socket alone
+  std::string grpc;         // HOST:PORT or "off"
+  std::string http;         // HOST:PORT or "off"
+  std::string socket;       // absolute path or "off"
+  bool data_socket = true;  // workers of this host, beside `socket`
+  std::string admin;  // local: unix socket and loopback callers; socket: the unix socket alone
   bool insecure = false;
 };
 

@@ -210,6 +210,7 @@ void Daemon::Impl::LogStart() {
   for (const std::string& warning : report.warnings) log.Warning(warning);
   log.Info("nvme", {{"tier", report.nvme}});
   log.Info("ucx", {{"transports", report.ucx}});
+  log.Info("data socket", {{"path", report.data_socket}});
   const SegmentLogStats& r = report.recovery;
   log.Info("recovery", {{"pages", absl::StrCat(r.recovered)},
                         {"ms", absl::StrCat(r.recovery_us / 1000)},
@@ -237,6 +238,8 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
   struct Answer {
     EngineStats engine;
     NetStats ucx;
+    NetStats uds;
+    UdsStats lent;
     NetStats loopback;
   };
   auto answer = std::make_shared<Answer>();
@@ -245,6 +248,9 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
         answer->engine = view.engine.stats();
         answer->loopback = view.loopback;
         if (view.ucx != nullptr) answer->ucx = view.ucx->stats();
+        if (view.uds == nullptr) return;
+        answer->uds = view.uds->stats();
+        answer->lent = view.uds->uds_stats();
       },
       kSnapshotTimeoutUs);
   const std::lock_guard<std::mutex> lock(snapshot_mutex);
@@ -252,10 +258,14 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
   if (asked.ok()) {
     last.engine = answer->engine;
     last.ucx = answer->ucx;
+    last.uds = answer->uds;
+    last.lent = answer->lent;
     last.loopback = answer->loopback;
   }
   snapshot->engine = last.engine;
   snapshot->ucx = last.ucx;
+  snapshot->uds = last.uds;
+  snapshot->lent = last.lent;
   snapshot->loopback = last.loopback;
 }
 
@@ -285,6 +295,8 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
   snapshot->rpcs_refused = rpc->refused.load(std::memory_order_relaxed);
   snapshot->ucx_on = report.ucx_on;
   snapshot->ucx_description = report.ucx;
+  snapshot->data_socket_on = report.data_socket_on;
+  snapshot->data_socket = report.data_socket;
   snapshot->nvme_description = report.nvme;
 }
 
@@ -348,7 +360,8 @@ absl::Status Daemon::Start() {
                              .snapshot = [this] { return TakeSnapshot(); },
                              .version = Version(),
                              .ucx = d.report.ucx_on,
-                             .ucx_transports = d.report.ucx_on ? d.report.ucx : ""});
+                             .ucx_transports = d.report.ucx_on ? d.report.ucx : "",
+                             .data_socket = d.report.data_socket_on ? d.report.data_socket : ""});
   CRUMB_ASSIGN(d.grpc, GrpcServer::Start(d.rpc.get()));
   d.LogStart();
   d.serving.store(true);

@@ -245,12 +245,41 @@ void AddStorage(const EngineStats& s, Families* out) {
              static_cast<double>(n.bytes_missing));
 }
 
+void AddDataSocket(const Snapshot& snapshot, Families* out) {
+  const NetStats& u = snapshot.uds;
+  const UdsStats& lent = snapshot.lent;
+  out->Gauge("crumb_uds_enabled", "1 if workers can connect over the data socket.",
+             snapshot.data_socket_on ? 1 : 0);
+  out->Gauge("crumb_uds_connections", "Workers on the data socket.", u.peers, {{"state", "open"}});
+  Families::Gauge(&out->list().back(), u.peers_closing, {{"state", "closing"}});
+  out->Gauge("crumb_uds_mapped_files", "Files that workers lend, mapped here.",
+             static_cast<double>(lent.files_mapped));
+  out->Gauge("crumb_uds_mapped_bytes", "Address space of those files.",
+             static_cast<double>(lent.bytes_mapped));
+  out->Gauge("crumb_uds_transfers", "Copies from and to mapped memory under way.",
+             u.transfers_pending);
+  out->Gauge("crumb_uds_messages_held", "Messages received or being sent.", u.messages_held);
+  out->Counter("crumb_uds_messages_total", "Messages.", u.messages_received, {{"dir", "in"}});
+  Families::Counter(&out->list().back(), u.messages_sent, {{"dir", "out"}});
+  Families::Counter(&out->list().back(), u.messages_unsent, {{"dir", "lost"}});
+  out->Counter("crumb_uds_bytes_total", "Bytes moved by get and put.", u.bytes_pulled,
+               {{"dir", "in"}});
+  Families::Counter(&out->list().back(), u.bytes_pushed, {{"dir", "out"}});
+  out->Counter("crumb_uds_refused_total", "What was not accepted from workers.", lent.files_refused,
+               {{"what", "file"}});
+  Families::Counter(&out->list().back(), lent.frames_refused, {{"what", "frame"}});
+  Families::Counter(&out->list().back(), u.peers_refused, {{"what", "peer"}});
+  out->Counter("crumb_uds_faults_total", "Copies whose memory was taken away by its worker.",
+               lent.copies_faulted);
+}
+
 void AddNetwork(const Snapshot& snapshot, Families* out) {
   const NetStats& u = snapshot.ucx;
   out->Gauge("crumb_ucx_enabled", "1 if workers can connect over UCX.", snapshot.ucx_on ? 1 : 0);
   out->Gauge("crumb_ucx_endpoints", "UCX peers.", u.peers, {{"state", "open"}});
   Families::Gauge(&out->list().back(), u.peers_closing, {{"state", "closing"}});
-  out->Counter("crumb_client_died_total", "UCX peers that were lost.", u.peers_lost);
+  out->Counter("crumb_client_died_total", "Workers whose connection was lost.",
+               u.peers_lost + snapshot.uds.peers_lost);
   out->Counter("crumb_ucx_messages_total", "Messages.", u.messages_received, {{"dir", "in"}});
   Families::Counter(&out->list().back(), u.messages_sent, {{"dir", "out"}});
   Families::Counter(&out->list().back(), u.messages_dropped, {{"dir", "dropped"}});
@@ -317,6 +346,7 @@ std::string MetricsText(const Snapshot& snapshot) {
   AddCodec(snapshot.engine, &families);
   AddStorage(snapshot.engine, &families);
   AddNetwork(snapshot, &families);
+  AddDataSocket(snapshot, &families);
   AddProcess(snapshot, &families);
   return prometheus::TextSerializer().Serialize(families.list());
 }

@@ -39,6 +39,7 @@ struct RpcContext {
   std::string version;
   bool ucx = false;
   std::string ucx_transports;
+  std::string data_socket;  // empty: none
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> next_request{1};
   std::atomic<uint64_t> in_flight{0};

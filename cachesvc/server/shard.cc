@@ -12,6 +12,7 @@
 #include "cachesvc/base/loop.h"
 #include "cachesvc/net/loopback_transport.h"
 #include "cachesvc/server/pool_touch.h"
+#include "cachesvc/server/unix_socket.h"
 #include "gpu/device/host_queue.h"
 #include "gpu/pool/page_pool.h"
 #include "storage/device/file_device.h"
@@ -88,6 +89,8 @@ struct Shard::Impl {
   FileDevice device;
   std::unique_ptr<LoopbackTransport> loopback;
   std::unique_ptr<UcxTransport> ucx;
+  SocketPlace data_place;
+  std::unique_ptr<UdsTransport> uds;
   std::unique_ptr<SegmentLog> log;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<StreamHub> streams;
@@ -99,6 +102,8 @@ struct Shard::Impl {
   absl::Status OpenLog(ShardReport* report);
   absl::Status RegisterBuffers(ShardReport* report);
   void OpenUcx(ShardReport* report);
+  void OpenDataSocket(ShardReport* report);
+  absl::Status ListenForData(const std::string& path);
   void Run(const std::shared_ptr<std::promise<absl::Status>>& started, ShardReport* report);
   absl::Status Quiesce();
   bool Post(Shard::Function function);
@@ -108,6 +113,7 @@ struct Shard::Impl {
             .streams = *streams,
             .ucx = ucx.get(),
             .ucx_transport = ucx_index,
+            .uds = uds.get(),
             .loopback = loopback->stats()};
   }
 };
@@ -133,6 +139,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
       engine.get(), loopback.get(), loopback_index, options.staging->arena(),
       static_cast<uint32_t>(config.limits.region_sets_per_session));
   OpenUcx(report);
+  OpenDataSocket(report);
   loop.AddPoller(engine.get());
   return absl::OkStatus();
 }
@@ -217,6 +224,37 @@ void Shard::Impl::OpenUcx(ShardReport* report) {
   report->ucx_on = true;
 }
 
+absl::Status Shard::Impl::ListenForData(const std::string& path) {
+  CRUMB_ASSIGN(data_place, PrepareSocket(path));
+  CRUMB_ASSIGN(uds, UdsTransport::Create(
+                        {.peers_max = static_cast<uint32_t>(options.config->limits.sessions)}));
+  const absl::Status listening = uds->Listen(path);
+  if (!listening.ok()) uds.reset();
+  return listening;
+}
+
+// WHY the daemon starts without it: workers find their way over UCX or gRPC, only slower.
+void Shard::Impl::OpenDataSocket(ShardReport* report) {
+  const ListenConfig& listen = options.config->listen;
+  if (listen.socket == kOff || !listen.data_socket) {
+    report->data_socket =
+        listen.data_socket ? "off: listen.socket is off" : "off: listen.data_socket is false";
+    return;
+  }
+  const std::string path = absl::StrCat(listen.socket, kDataSocketSuffix);
+  const absl::Status listening = ListenForData(path);
+  if (!listening.ok()) {
+    report->data_socket = absl::StrCat("off: ", listening.message());
+    report->warnings.push_back(
+        absl::StrCat("no data socket, workers of this host use UCX or gRPC: ", listening.message(),
+                     " (listen.data_socket: false says that it is meant)"));
+    return;
+  }
+  engine->AddTransport(uds.get(), uds.get());
+  report->data_socket = path;
+  report->data_socket_on = true;
+}
+
 void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started,
                       ShardReport* report) {
   const absl::Status built = Build(report);
@@ -226,6 +264,7 @@ void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started
     engine.reset();
     log.reset();
     ucx.reset();
+    uds.reset();
   }
   started->set_value(built);  // the starter goes on: `report` is gone
   if (!ok) return;
@@ -237,6 +276,7 @@ void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started
   if (log != nullptr) end = log->Close();
   log.reset();
   ucx.reset();  // on the thread that made it
+  uds.reset();
 }
 
 // Codec jobs and disk requests hold memory of the pool: all must have ended before it goes.

@@ -15,6 +15,7 @@
 #include "cachesvc/base/status.h"
 #include "cachesvc/core/engine.h"
 #include "cachesvc/net/ucx_transport.h"
+#include "cachesvc/net/uds_transport.h"
 #include "cachesvc/server/config.h"
 #include "cachesvc/server/staging_pool.h"
 #include "cachesvc/server/start_watch.h"
@@ -37,6 +38,7 @@ struct ShardView {
   StreamHub& streams;
   UcxTransport* ucx;       // null: off
   uint32_t ucx_transport;  // its index in the engine
+  UdsTransport* uds;       // null: off
   NetStats loopback;
 };
 
@@ -52,6 +54,8 @@ struct ShardReport {
   std::string nvme;  // one line, or why there is no tier
   std::string ucx;
   bool ucx_on = false;
+  std::string data_socket;  // its path, or why it is off
+  bool data_socket_on = false;
   std::vector<std::string> warnings;
   SegmentLogStats recovery;
   std::map<RecoveredKind, uint64_t> recovered;  // pages of each kind; the first few thousand kinds

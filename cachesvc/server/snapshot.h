@@ -9,6 +9,7 @@
 
 #include "cachesvc/core/engine_stats.h"
 #include "cachesvc/net/transport.h"
+#include "cachesvc/net/uds_transport.h"
 
 namespace crumb {
 
@@ -52,9 +53,13 @@ struct Snapshot {
   bool alive = true;  // the shard answered in time; else the numbers below are the last known
   EngineStats engine;
   NetStats ucx;
+  NetStats uds;   // the data socket
+  UdsStats lent;  // memory that its peers lend
   NetStats loopback;
   bool ucx_on = false;
-  std::string ucx_description;   // or why it is off
+  std::string ucx_description;  // or why it is off
+  bool data_socket_on = false;
+  std::string data_socket;       // its path, or why it is off
   std::string nvme_description;  // or why it is off
   std::vector<LayoutLine> layouts;
   std::vector<RotationLine> rotations;

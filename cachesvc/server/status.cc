@@ -228,9 +228,15 @@ std::string StatusJson(const Snapshot& snapshot) {
       {"clients",
        {{"sessions", snapshot.clients},
         {"ucx_peers", snapshot.ucx.peers},
+        {"data_socket_peers", snapshot.uds.peers},
         {"pins", s.pins},
         {"waiters", s.waiters}}},
       {"ucx", {{"enabled", snapshot.ucx_on}, {"description", snapshot.ucx_description}}},
+      {"data_socket",
+       {{"enabled", snapshot.data_socket_on},
+        {"description", snapshot.data_socket},
+        {"mapped_files", snapshot.lent.files_mapped},
+        {"mapped_bytes", snapshot.lent.bytes_mapped}}},
       {"grpc",
        {{"calls_in_flight", snapshot.rpcs_in_flight},
         {"calls_refused", snapshot.rpcs_refused},
@@ -288,6 +294,7 @@ std::string StatusPage(const Snapshot& snapshot) {
       Row("hits that failed", absl::StrCat(s.hit_then_failed)),
       Row("disk errors", absl::StrCat(s.nvme.read_errors + s.nvme.append_errors)),
       Row("NVMe", snapshot.nvme_description), Row("UCX", snapshot.ucx_description),
+      Row("data socket", snapshot.data_socket),
       Row("resident memory", Size(snapshot.process.resident_bytes)),
       Row("version", snapshot.version), "</table>\n", kTail);
   return out;
