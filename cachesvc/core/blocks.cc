@@ -58,9 +58,9 @@ bool EngineImpl::RunStep(Block& block) {
   return false;
 }
 
-void EngineImpl::Wait(List<Block>& list, Block& block) { list.PushBack(blocks, block.id); }
+void EngineLent::Wait(List<Block>& list, Block& block) { list.PushBack(blocks, block.id); }
 
-void EngineImpl::WakeAll(List<Block>& list) {
+void EngineLent::WakeAll(List<Block>& list) {
   while (!list.empty()) ready.PushBack(blocks, list.PopFront(blocks));
 }
 
@@ -98,7 +98,7 @@ int EngineImpl::RetryShares() {
   return moved;
 }
 
-void EngineImpl::EndPhase(Block& block, Phase phase) {
+void EngineLent::EndPhase(Block& block, Phase phase) {
   const uint64_t time_us = now();
   counts.phases[static_cast<size_t>(phase)].Add(time_us - block.phase_us);
   block.phase_us = time_us;
@@ -142,6 +142,7 @@ void EngineImpl::Cleanup(Block& block) {
     }
     block.segments = {};
   }
+  DropLent(block);
   if (block.leading) {
     leaders.erase(block.key);
     WakeAll(block.followers);
@@ -180,7 +181,8 @@ void EngineImpl::Expire(Block& block, BlockResult result) {
   if (block.type == WireType::kPut && requests[block.request].peer == kNoId) {
     ++counts.abandoned_puts;
   }
-  if (block.pending == Pending::kTransfer) {
+  if (block.pending == Pending::kTransfer ||
+      (block.pending == Pending::kJob && block.lent.held())) {
     block.doom = result;  // the worker's memory is in use until the transfer ended
     return;
   }
@@ -204,7 +206,7 @@ bool EngineImpl::Lead(Block& block) {
 }
 
 // Hands block.job over; false: the queue is full and the block waits for room.
-bool EngineImpl::SubmitJob(Block& block) {
+bool EngineLent::SubmitJob(Block& block) {
   block.job.scratch = &scratch;
   const DeviceJob job{.run = RunPageJob,
                       .arg = &block.job,
@@ -217,6 +219,23 @@ bool EngineImpl::SubmitJob(Block& block) {
   return true;
 }
 
+void EngineImpl::RunJob(Block& block) {
+  block.job.lent = block.lent.held() ? &block.lent : nullptr;
+  RunInline(block) ? EndJob(block) : static_cast<void>(SubmitJob(block));
+}
+
+// A short copy costs less than the way to a worker thread and back. Only memory that cannot be
+// taken away is touched here, and only so much of it in one turn.
+bool EngineLent::RunInline(Block& block) {
+  const uint64_t bytes = block.job.page.size();
+  if (block.job.lent == nullptr || !block.lent.steady || bytes > kInlineBytesMax) return false;
+  if (block.job.is_codec_work() || bytes > inline_bytes_left) return false;
+  inline_bytes_left -= bytes;
+  block.job.scratch = &scratch;
+  RunPageJob(&block.job, options.queue->worker_count());
+  return true;
+}
+
 void EngineImpl::OnJobDone(uint64_t token) {
   const uint32_t id = IdOf(token);
   if (KindOf(token) == TokenKind::kRead) {
@@ -226,9 +245,14 @@ void EngineImpl::OnJobDone(uint64_t token) {
   Block& block = blocks[id];
   CRUMB_CHECK(block.used && TokenIs(token, block.generation) && block.pending == Pending::kJob);
   block.pending = Pending::kNone;
+  EndJob(block);
+}
+
+void EngineImpl::EndJob(Block& block) {
   if (block.request == kNoId) return Cleanup(block);
   block.job.took_us = now() - block.phase_us;
-  EndPhase(block, Phase::kCodec);
+  EndPhase(block, block.job.is_codec_work() ? Phase::kCodec : Phase::kWire);
+  if (block.lent.held() && !EndLent(block)) return;
   block.type == WireType::kPut ? OnPutJob(block) : OnGetJob(block);
 }
 

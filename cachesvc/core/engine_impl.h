@@ -4,13 +4,13 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 
-#include "cachesvc/core/engine_state.h"
+#include "cachesvc/core/engine_lent.h"
 
 namespace crumb::core {
 
-class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
+class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
  public:
-  using EngineState::EngineState;
+  using EngineLent::EngineLent;
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
@@ -35,19 +35,17 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   // blocks.cc
   void Run(Block& block);
   bool RunStep(Block& block);
-  void Wait(List<Block>& list, Block& block);
-  void WakeAll(List<Block>& list);
   int RetryList(List<Block>& list);
   int RetryShares();
   void Finish(Block& block, BlockResult result);
   void Cleanup(Block& block);
   void Expire(Block& block, BlockResult result);
-  bool SubmitJob(Block& block);
+  void RunJob(Block& block);
   void OnJobDone(uint64_t token);
+  void EndJob(Block& block);
   void ReleasePage(Block& block);
   void ReleaseStaging(Block& block);
   bool Lead(Block& block);
-  void EndPhase(Block& block, Phase phase);
   // put.cc; steps return true when the block goes on at once
   bool PutStart(Block& block);
   bool PutStage(Block& block);
@@ -89,7 +87,11 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   bool EraseDisk(Block& block);
   void EraseUnknown(Block& block);
   // transfer.cc
+  bool PrepareTransfer(Block& block, const TransferPlan& plan, Transfer* transfer);
+  bool BeginTransfer(Block& block, BlockResult begun);
   void StartTransfer(Block& block, const TransferPlan& plan);
+  bool HoldLent(Block& block, const TransferPlan& plan);
+  bool EndLent(Block& block);
   void OnTransferDone(uint64_t token, BlockResult result);
   // slots.cc
   Grant AcquireSlot(Block& block, uint64_t bytes);
@@ -144,7 +146,5 @@ class EngineImpl : public EngineState, public SegmentLog::RecoverySink {
   int RunTimers();
   EngineStats Stats() const;
 };
-
 }  // namespace crumb::core
-
 #endif  // CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_

@@ -27,7 +27,9 @@ inline constexpr uint32_t kEventsPerPoll = 64;
 inline constexpr uint32_t kFlushesMax = 8;    // sweeping at once
 inline constexpr uint32_t kAppendsMax = 256;  // disk writes in flight, however many the log takes
 inline constexpr uint32_t kReadsMax = 256;    // disk reads in flight
-inline constexpr uint64_t kRetryUs = 1000;    // how soon refused work is tried again at the latest
+inline constexpr uint64_t kInlineBytesMax = 20 * 1024;  // of a page that the shard copies itself
+inline constexpr uint64_t kInlineBytesPerTurn = 256 * 1024;
+inline constexpr uint64_t kRetryUs = 1000;  // how soon refused work is tried again at the latest
 
 // Whether a slot could be had: it was, it will be, it cannot be.
 enum class Grant : uint8_t { kGot, kWait, kNever };
@@ -125,6 +127,8 @@ struct EngineState {
   std::vector<uint32_t> unverified;       // reads that wait for room in the device queue
   std::vector<ForgetOp> forgets;
   std::vector<std::vector<Segment>> spare_segments;
+  std::vector<MappedHold> spare_lent;
+  uint64_t inline_bytes_left = 0;  // that this turn may still copy and hash itself
   std::vector<uint8_t> reply_buffer;
 
   uint32_t flush_sequence = 1;

@@ -159,7 +159,9 @@ bool EngineImpl::GetStage(Block& block) {
   const bool raw_page = block.reply.precision == Precision::kRaw;
   const bool as_stored =
       block.form == PageForm::kPacked || (block.form == PageForm::kRaw && raw_page);
-  if (!as_stored && !block.staging.valid() &&
+  const bool decodes = block.form == PageForm::kRaw && !raw_page;
+  const bool staged = !as_stored && (decodes || MappedFor(block) == nullptr);
+  if (staged && !block.staging.valid() &&
       !AcquireStaging(block, block.reply.value_bytes, StageHalf::kOut)) {
     return false;
   }
@@ -173,16 +175,16 @@ bool EngineImpl::GetWork(Block& block) {
   block.job.kind = PageJobKind::kHashPayload;
   if (block.staging.valid()) {
     block.job.raw = pool().memory(block.staging).subspan(0, block.reply.value_bytes);
-    block.job.kind = PageJobKind::kCopyPage;
   }
+  if (block.form == PageForm::kPage) block.job.kind = PageJobKind::kCopyPage;
   const bool decode = block.form == PageForm::kRaw && block.reply.precision != Precision::kRaw;
   if (decode) {
     const BoundCodec* codec = block.binding->FindReader(block.wire.part, block.job.header.codec_id);
     block.job.codec = codec->codec.get();
     block.job.kind = PageJobKind::kDecode;
   }
-  if (block.form != PageForm::kPage && !decode) block.job.kind = PageJobKind::kHashPayload;
-  SubmitJob(block);
+  if (MappedFor(block) != nullptr && !HoldLent(block, PushPlan(block))) return false;
+  RunJob(block);
   return false;
 }
 
@@ -204,17 +206,13 @@ void EngineImpl::OnGetJob(Block& block) {
     return Finish(block, BlockResult::kMiss);
   }
   block.reply.checksum = block.job.value_hash;
+  if (block.job.lent != nullptr) return OnGetPushed(block);
   block.step = Step::kGetPush;
   Run(block);
 }
 
 bool EngineImpl::GetPush(Block& block) {
-  const bool copied = block.job.kind != PageJobKind::kHashPayload;
-  const MutableBytes source =
-      copied ? block.job.raw : block.job.page.subspan(kPageHeaderBytes, block.reply.value_bytes);
-  TransferPlan plan{.way = Way::kPush, .local = source};
-  if (block.form == PageForm::kRaw) plan.tokens = block.job.header.token_count;
-  StartTransfer(block, plan);
+  StartTransfer(block, PushPlan(block));
   return false;
 }
 

@@ -109,6 +109,8 @@ struct Block {
   EntryId entry = kNoId;
   uint32_t entry_generation = 0;
   std::vector<Segment> segments;
+  MappedHold lent;              // held for the job, or empty
+  uint32_t lent_transport = 0;  // whose it is
   PageJob job;
 
   WireBlockReply reply;

@@ -2,16 +2,53 @@
 // disk or a faulty DIMM ends as a result, never as a fault.
 #include "cachesvc/core/page_job.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 
 #include "cachesvc/base/hash.h"
+#include "cachesvc/net/guarded_copy.h"
 
 namespace crumb::core {
 namespace {
 
 MutableBytes PayloadOf(const PageJob& job, uint64_t bytes) {
   return job.page.subspan(kPageHeaderBytes, bytes);
+}
+
+// From lent memory into `local`. WHY before anything looks at the bytes: their worker may change
+// them at any moment, what was checked must be what is kept.
+void CopyIn(PageJob& job) {
+  for (const MappedPiece& piece : job.lent->pieces) {
+    uint8_t* to = job.local.data() + piece.local_offset;
+    if (!GuardedCopy(to, piece.data, piece.bytes)) {
+      job.lent_gone = true;
+      return;
+    }
+    job.lent_bytes += piece.bytes;
+  }
+}
+
+// The part of a piece that lies in `part`, whose first byte is at `start` of the value.
+void CopyOutPart(PageJob& job, const MappedPiece& piece, Bytes part, uint64_t start) {
+  const uint64_t end = start + part.size();
+  const uint64_t first = std::max(piece.local_offset, start);
+  const uint64_t last = std::min(piece.local_offset + piece.bytes, end);
+  if (first >= last) return;
+  uint8_t* to = piece.data + (first - piece.local_offset);
+  if (!GuardedCopy(to, part.data() + (first - start), last - first)) job.lent_gone = true;
+  job.lent_bytes += last - first;
+}
+
+// Head and body, one behind the other, to lent memory.
+void CopyOut(PageJob& job, Bytes head, Bytes body) {
+  if (job.lent == nullptr) return;
+  for (const MappedPiece& piece : job.lent->pieces) {
+    if (!head.empty()) CopyOutPart(job, piece, head, 0);
+    CopyOutPart(job, piece, body, head.size());
+    if (job.lent_gone) return;
+  }
 }
 
 void SealInto(PageJob& job) {
@@ -106,18 +143,28 @@ void Decode(PageJob& job, uint32_t worker) {
     return;
   }
   job.value_hash = Xxh3(job.raw);
+  CopyOut(job, {}, job.raw);
 }
 
 void HashPayload(PageJob& job) {
   PageHeader header;
   if (!Verify(job, &header)) return;
-  job.value_hash = Xxh3(PayloadOf(job, header.payload_bytes));
+  const Bytes payload = PayloadOf(job, header.payload_bytes);
+  job.value_hash = Xxh3(payload);
+  CopyOut(job, {}, payload);
 }
 
 // WHY a copy: the stamp in the slot may be rewritten while the page is on its way. It leaves zero.
 void CopyPage(PageJob& job) {
   PageHeader header;
   if (!Verify(job, &header)) return;
+  if (job.lent != nullptr) {
+    std::array<uint8_t, kPageHeaderBytes> head;
+    const Bytes payload = PayloadOf(job, header.payload_bytes);
+    StoreHeader(header, absl::MakeSpan(head));
+    job.value_hash = Xxh3(head, payload);
+    return CopyOut(job, head, payload);
+  }
   StoreHeader(header, job.raw);
   std::memcpy(job.raw.data() + kPageHeaderBytes, job.page.data() + kPageHeaderBytes,
               header.payload_bytes);
@@ -128,6 +175,8 @@ void CopyPage(PageJob& job) {
 
 void RunPageJob(void* arg, uint32_t worker) noexcept {
   auto& job = *static_cast<PageJob*>(arg);
+  if (job.lent != nullptr && job.brings_bytes()) CopyIn(job);
+  if (job.lent_gone) return;
   switch (job.kind) {
     case PageJobKind::kEncode:
       return Encode(job, worker);
@@ -143,6 +192,8 @@ void RunPageJob(void* arg, uint32_t worker) noexcept {
       return CopyPage(job);
     case PageJobKind::kVerify:
       job.result = SegmentLog::VerifyRecord(job.page, job.header.key, job.location);
+      return;
+    case PageJobKind::kFetch:
       return;
   }
 }

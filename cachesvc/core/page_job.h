@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cachesvc/base/page_header.h"
+#include "cachesvc/net/mapped_memory.h"
 #include "gpu/codec/page_codec.h"
 #include "gpu/device/device_queue.h"
 #include "storage/segment/segment_log.h"
@@ -36,6 +37,7 @@ enum class PageJobKind : uint8_t {
   kHashPayload,   // verifies page, hashes the payload
   kCopyPage,      // verifies page, copies header (without stamp) and payload to raw, hashes that
   kVerify,        // page was read from NVMe: SegmentLog::VerifyRecord
+  kFetch,         // lent memory -> page
 };
 
 struct PageJob {
@@ -48,13 +50,31 @@ struct PageJob {
   MutableBytes raw;       // staging
   PageHeader header;      // put: what to seal; get: key, codec and length that the page must have
   DiskLocation location;  // kVerify
+  // Lent memory to copy from before anything else (puts), or to when all else is done (gets); null:
+  // none. Its pieces lie in `local`: the stored page or staging.
+  const MappedHold* lent = nullptr;
+  MutableBytes local;
   bool keep_non_finite = false;  // NaN and Inf may be kept (raw codec only)
 
   // Results.
   BlockResult result = BlockResult::kOk;
   EncodeReport report;
   uint64_t value_hash = 0;
-  uint64_t took_us = 0;  // set by the shard, time in the queue included
+  uint64_t took_us = 0;     // set by the shard, time in the queue included
+  bool lent_gone = false;   // its worker took the memory away
+  uint64_t lent_bytes = 0;  // copied
+
+  // A put's: lent memory is read.
+  bool brings_bytes() const {
+    return kind == PageJobKind::kEncode || kind == PageJobKind::kAcceptPacked ||
+           kind == PageJobKind::kAcceptPage || kind == PageJobKind::kFetch;
+  }
+  // As against checking and copying.
+  bool is_codec_work() const {
+    if (kind == PageJobKind::kEncode) return codec->descriptor().kind != CodecKind::kRaw;
+    return kind == PageJobKind::kDecode || kind == PageJobKind::kAcceptPacked ||
+           kind == PageJobKind::kAcceptPage;
+  }
 };
 
 // DeviceJob::run; `arg` is a PageJob.

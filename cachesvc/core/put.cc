@@ -25,6 +25,11 @@ bool IsBetter(const Block& block, Precision precision, const Entry& entry) {
   return block.lossy_depth < entry.lossy_depth;
 }
 
+// Raw pages that are kept as they are need no staging: they are pulled to where they stay.
+bool PutsAsIs(const Block& block) {
+  return block.form == PageForm::kRaw && CodecOf(block).kind == CodecKind::kRaw;
+}
+
 // As good a page lies on NVMe alone and may not be stable yet: a durable put writes it anew from
 // the bytes at hand.
 bool MustRenew(const Block& block, const Entry& entry) {
@@ -133,7 +138,10 @@ bool EngineImpl::PutStage(Block& block) {
       }
     }
   }
-  if (!AcquireStaging(block, part.raw_bytes, StageHalf::kIn)) return false;
+  if (!PutsAsIs(block) && !block.staging.valid() &&
+      !AcquireStaging(block, part.raw_bytes, StageHalf::kIn)) {
+    return false;
+  }
   block.step = Step::kPutSlot;
   return true;
 }
@@ -156,16 +164,19 @@ bool EngineImpl::PutSlot(Block& block) {
 }
 
 bool EngineImpl::PutPull(Block& block) {
-  const uint64_t raw_bytes = block.binding->part(block.wire.part).raw_bytes;
-  TransferPlan plan;
-  if (block.form == PageForm::kRaw) {
-    plan.local = pool().memory(block.staging).subspan(0, raw_bytes);
-    plan.tokens = block.wire.token_count;
-  } else {
-    const uint32_t skip = block.form == PageForm::kPacked ? kPageHeaderBytes : 0;
-    plan.local = pool().memory(block.page).subspan(skip, block.wire.value_bytes);
+  const TransferPlan plan = PullPlan(block);
+  if (MappedFor(block) == nullptr) return StartTransfer(block, plan), false;
+  if (!HoldLent(block, plan)) return false;
+  if (block.form != PageForm::kPage) {
+    block.step = Step::kPutEncode;  // whose job copies it
+    return true;
   }
-  StartTransfer(block, plan);
+  // The header decides what becomes of a page, so it is fetched before anything is decided.
+  block.job = PageJob{};
+  block.job.kind = PageJobKind::kFetch;
+  block.job.page = pool().memory(block.page);
+  block.job.local = plan.local;
+  RunJob(block);
   return false;
 }
 
@@ -209,7 +220,8 @@ bool EngineImpl::PutEncode(Block& block) {
   block.job.effort = block.binding->effort();
   block.job.dtype = part.dtype;
   block.job.page = pool().memory(block.page);
-  block.job.raw = pool().memory(block.staging).subspan(0, part.raw_bytes);
+  block.job.raw = RawOf(block);
+  block.job.local = PullPlan(block).local;
   block.job.keep_non_finite = block.binding->keep_non_finite_raw();
   if (block.form == PageForm::kPage) {
     block.job.kind = PageJobKind::kAcceptPage;
@@ -225,7 +237,7 @@ bool EngineImpl::PutEncode(Block& block) {
     const bool wants_raw = block.binding->ladder(block.wire.part).front().kind == CodecKind::kRaw;
     if (wants_raw) block.job.keep_non_finite = true;
   }
-  SubmitJob(block);
+  RunJob(block);
   return false;
 }
 
@@ -235,11 +247,19 @@ bool EngineImpl::ClimbLadder(Block& block, uint32_t rung) {
   ReleasePage(block);
   block.rung = rung;
   block.step = Step::kPutSlot;
+  if (!block.staging.valid()) {  // the raw page went with the slot
+    block.pulled = false;
+    block.step = Step::kPutStage;
+  }
   Run(block);
   return true;
 }
 
 void EngineImpl::OnPutJob(Block& block) {
+  if (block.job.kind == PageJobKind::kFetch) {
+    block.step = Step::kPutEncode;
+    return Run(block);
+  }
   const PageJob& job = block.job;
   const EncodeReport& report = job.report;
   const uint32_t last = static_cast<uint32_t>(block.binding->ladder(block.wire.part).size()) - 1;

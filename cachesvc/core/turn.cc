@@ -14,7 +14,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
       owner_memory(std::move(engine_owner_memory)),
       slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
                  owner_memory.bytes().size() / sizeof(uint32_t)),
-      scratch(engine_options.queue->worker_count()),
+      scratch(engine_options.queue->worker_count() + 1),  // the last is the shard's own
       peers(engine_options.limits.peers_max),
       requests(engine_options.limits.requests_max),
       blocks(engine_options.limits.blocks_in_flight_max),
@@ -32,6 +32,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
   unverified.reserve(kReadsMax);
   forgets.reserve(kAppendsMax);
   spare_segments.reserve(options.limits.transfers_max);
+  spare_lent.reserve(options.limits.transfers_max);
 }
 
 void EngineImpl::OnRecord(const RecoveredRecord& record) {
@@ -73,6 +74,7 @@ int EngineImpl::Poll() {
 
 int EngineImpl::RunReady() {
   int work = 0;
+  inline_bytes_left = kInlineBytesPerTurn;
   for (uint32_t i = 0; i < transports.size(); ++i) {
     for (size_t e = 0; e < polled[i].count; ++e) OnNetEvent(i, polled[i].events[e]);
     work += static_cast<int>(std::exchange(polled[i].count, 0));

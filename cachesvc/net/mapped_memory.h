@@ -24,6 +24,7 @@ struct MappedHold {  // reused, so that nothing is allocated for it in the long 
   std::vector<uint32_t> files;  // the transport's own, until Release
   PeerId peer;                  // value 0: nothing is held
   bool steady = false;          // cannot shrink: may be copied on any thread
+  bool held() const { return peer.value != 0; }
 };
 
 enum class MappedUse : uint8_t { kRead, kWrite };

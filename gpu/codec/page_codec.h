@@ -75,8 +75,9 @@ class PageCodec {
 
   // raw: [layer][K|V][head][token][dim] of raw_bytes; payload: payload_bytes, all of it written.
   // REQUIRES: 1 <= tokens <= page_tokens; raw and payload have the sizes named. kRaw accepts any
-  // dtype and copies; it reports non-finite values of bf16 and fp16 pages with the result
-  // kNonFinite after copying. The caller's rounding mode and FTZ/DAZ do not matter.
+  // dtype and copies, or keeps what lies in `payload` already (raw may be payload); it reports
+  // non-finite values of bf16 and fp16 pages with the result kNonFinite after copying. The caller's
+  // rounding mode and FTZ/DAZ do not matter.
   virtual EncodeReport Encode(Bytes raw, uint32_t tokens, Effort effort, MutableBytes payload,
                               Scratch* scratch) const = 0;
   // Writes raw_bytes; rows past `tokens` are zero. False, and nothing written, if a length or the

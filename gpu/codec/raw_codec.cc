@@ -17,7 +17,9 @@ std::unique_ptr<PageCodec::Scratch> RawCodec::MakeScratch() const {
 }
 
 void RawCodec::CopyRows(Bytes from, uint32_t tokens, MutableBytes to) const {
+  const bool in_place = from.data() == to.data();  // it lies where it stays already
   if (tokens == plan_.layout().page_tokens()) {
+    if (in_place) return;
     std::memcpy(to.data(), from.data(), from.size());
     return;
   }
@@ -25,7 +27,7 @@ void RawCodec::CopyRows(Bytes from, uint32_t tokens, MutableBytes to) const {
     const size_t kept = size_t{tokens} * tensor.raw_row_bytes;
     for (uint32_t head = 0; head < tensor.heads; ++head) {
       const size_t offset = tensor.raw_offset + head * tensor.raw_head_bytes;
-      std::memcpy(to.data() + offset, from.data() + offset, kept);
+      if (!in_place) std::memcpy(to.data() + offset, from.data() + offset, kept);
       std::memset(to.data() + offset + kept, 0, tensor.raw_head_bytes - kept);
     }
   }

@@ -1,0 +1,39 @@
+// Memory of workers that a transport has mapped, as the engine's paths use it: held for a block
+// from before its job until after it. Starts no path and sends nothing but the end of a hold.
+// INVARIANT: a block holds lent memory only while it has work for it, and is not answered before.
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_LENT_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_LENT_H_
+
+#include "cachesvc/core/engine_state.h"
+
+namespace crumb::core {
+
+class EngineLent : public EngineState {
+ public:
+  using EngineState::EngineState;
+
+  // transfer.cc
+  MappedMemory* MappedFor(const Block& block) const;  // null: its transport moves the bytes
+  // False: the peer is gone, whatever was copied.
+  bool ReleaseLent(Block& block, uint64_t bytes);
+  void DropLent(Block& block);  // for good; the record is kept for others
+  void EndTransfer(const Block& block);
+
+  // blocks.cc
+  void Wait(List<Block>& list, Block& block);
+  void WakeAll(List<Block>& list);
+  void EndPhase(Block& block, Phase phase);
+  bool SubmitJob(Block& block);
+  bool RunInline(Block& block);  // false: its job is worth the way to a worker thread
+
+  // Where the bytes of a put go: to staging, or where the page stays if it is kept as it is.
+  MutableBytes RawOf(const Block& block) const;
+  TransferPlan PullPlan(const Block& block) const;
+  // Where the value of a get lies once its job is done. A whole page for mapped memory lies nowhere
+  // in one piece: there only its length counts.
+  TransferPlan PushPlan(const Block& block) const;
+};
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_LENT_H_
