@@ -15,6 +15,7 @@ void CodecScratch::Reserve(size_t rows, size_t dim) {
   for (std::vector<float>* v : {&rows_x, &rows_y, &rows_retry}) Grow(v, rows * dim);
   for (std::vector<uint8_t>* v : {&codes, &codes_retry}) Grow(v, rows * dim);
   Grow(&crumb_rows, rows);
+  Grow(&crumb_trials, rows);
   Grow(&row_errors, rows);
   Grow(&retry, rows);
   for (std::vector<float>* v : {&base_static, &base_page, &row_work}) Grow(v, dim);
@@ -22,6 +23,7 @@ void CodecScratch::Reserve(size_t rows, size_t dim) {
   Grow(&mean8, dim);
   Grow(&multiply_work, MultiplyWork(dim));
   Grow(&metric_lower, TriangleSize(dim));
+  vector.Reserve(rows, dim);
 }
 
 absl::Span<const double> CodecScratch::Expanded(absl::Span<const float> matrix, size_t dim,

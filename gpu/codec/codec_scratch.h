@@ -10,7 +10,9 @@
 #include "absl/types/span.h"
 #include "gpu/codec/crumb_quantiser.h"
 #include "gpu/codec/page_codec.h"
+#include "gpu/codec/phase_times.h"
 #include "gpu/codec/rotate.h"
+#include "gpu/codec/vector_work.h"
 
 namespace crumb {
 
@@ -19,6 +21,7 @@ class CodecScratch final : public PageCodec::Scratch {
   // Called at the start of every page: forgets which matrix is expanded.
   void StartPage() { expanded_from_ = nullptr; }
   void Reserve(size_t rows, size_t dim);
+  void MeasureInto(PhaseTimes* times) override { phases = times; }
 
   // `matrix` expanded for MultiplyRows; kept as long as the same one is asked for. Empty for empty.
   absl::Span<const double> Expanded(absl::Span<const float> matrix, size_t dim,
@@ -32,6 +35,7 @@ class CodecScratch final : public PageCodec::Scratch {
   std::vector<uint8_t> codes_retry;
   // [rows]
   std::vector<CrumbRow> crumb_rows;
+  std::vector<CrumbRow> crumb_trials;
   std::vector<double> row_errors;
   std::vector<uint32_t> retry;
   // [dim]
@@ -43,6 +47,10 @@ class CodecScratch final : public PageCodec::Scratch {
   std::vector<double> multiply_work;
   std::vector<double> metric_lower;  // TriangleSize(dim)
   CrumbRowWork crumb_work;
+  // Vector backends.
+  VectorWork vector;
+  std::vector<HeadScan> scans;  // of a page, in its order
+  PhaseTimes* phases = nullptr;
 
  private:
   std::vector<double> expanded_;

@@ -6,29 +6,12 @@
 
 #include "cachesvc/base/check.h"
 #include "gpu/codec/bf16.h"
+#include "gpu/codec/crumb_bases.h"
 #include "gpu/codec/crumb_quantiser.h"
 #include "gpu/codec/row_frame.h"
 
 namespace crumb {
 namespace {
-
-// Effort normal tries the static mean for rows that err more than this times the page's median.
-constexpr double kRetryOverMedian = 2.0;
-
-// base_page = m + bf16(p sigma), from the side section; base_static = m.
-void LoadBases(const TensorLayout& tensor, absl::Span<const float> mean, Bytes side,
-               CodecScratch* scratch) {
-  for (size_t i = 0; i < tensor.dim; ++i) {
-    scratch->base_static[i] = mean.empty() ? 0.0f : mean[i];
-  }
-  if (side.empty()) return;
-  uint16_t sigma;
-  std::memcpy(&sigma, side.data() + tensor.dim, sizeof(sigma));
-  for (size_t i = 0; i < tensor.dim; ++i) {
-    const float p = PageMeanElement(static_cast<int8_t>(side[i]), sigma);
-    scratch->base_page[i] = DoubleToFloat(double{scratch->base_static[i] + p});
-  }
-}
 
 // Writes p and sigma of the rows' mean distance to the static mean.
 void StorePageMean(const TensorLayout& tensor, const HeadEncodeJob& job, MutableBytes side,
@@ -61,6 +44,8 @@ class HeadEncoder {
         dim_(tensor_.dim) {}
 
   void Run(const QueryMetric* metric, double gamma) {
+    PhaseClock clock(scratch_->phases);
+    LoadRows(job_.rows, absl::MakeSpan(scratch_->rows_x).first(rows_ * dim_));
     search_.grid = CrumbGridOf(tensor_.pack.bits);
     search_.is_v = tensor_.is_v;
     search_.effort = job_.effort;
@@ -77,6 +62,7 @@ class HeadEncoder {
       EncodeK();
     }
     Store();
+    clock.Lap(CodecPhase::kReference);
   }
 
  private:
@@ -110,7 +96,7 @@ class HeadEncoder {
   void EncodeK() {
     const absl::Span<const float> mean = plan_.MeanOf(job_.ref.tensor, job_.ref.head);
     const MutableBytes side = job_.block.subspan(tensor_.side_offset, tensor_.side_bytes);
-    LoadBases(tensor_, mean, {}, scratch_);
+    LoadCrumbBases(tensor_, mean, {}, scratch_);
     const auto y = absl::MakeSpan(scratch_->rows_y).first(rows_ * dim_);
     const auto base_static = absl::MakeConstSpan(scratch_->base_static).first(dim_);
     if (side.empty()) {
@@ -119,33 +105,11 @@ class HeadEncoder {
       return;
     }
     StorePageMean(tensor_, job_, side, scratch_);
-    LoadBases(tensor_, mean, side, scratch_);
+    LoadCrumbBases(tensor_, mean, side, scratch_);
     Rotate(X(), absl::MakeConstSpan(scratch_->base_page).first(dim_), y);
     QuantiseAll(0);
-    const size_t count = ChooseRetries();
+    const size_t count = ChooseRetries(job_.effort, rows_, scratch_);
     if (count != 0) RetryStatic(count);
-  }
-
-  // Lists in scratch->retry the rows for which the static mean is tried.
-  size_t ChooseRetries() {
-    if (job_.effort == Effort::kDraft) return 0;
-    double bound = -1.0;  // every row
-    if (job_.effort == Effort::kNormal) {
-      const auto errors = absl::MakeSpan(scratch_->row_errors).first(rows_);
-      for (size_t row = 0; row < rows_; ++row) {
-        errors[row] = scratch_->crumb_rows[row].metric_error;
-      }
-      const auto median = errors.begin() + static_cast<ptrdiff_t>(rows_ / 2);
-      std::nth_element(errors.begin(), median, errors.end());
-      bound = kRetryOverMedian * *median;
-    }
-    size_t count = 0;
-    for (size_t row = 0; row < rows_; ++row) {
-      if (scratch_->crumb_rows[row].metric_error > bound) {
-        scratch_->retry[count++] = static_cast<uint32_t>(row);
-      }
-    }
-    return count;
   }
 
   void RetryStatic(size_t count) {
@@ -168,7 +132,6 @@ class HeadEncoder {
       scratch_->crumb_rows[row] = trial;
       std::copy(codes.begin(), codes.end(),
                 scratch_->codes.begin() + static_cast<ptrdiff_t>(row * dim_));
-      std::copy(y.begin(), y.end(), scratch_->rows_y.begin() + static_cast<ptrdiff_t>(row * dim_));
     }
   }
 
@@ -188,8 +151,7 @@ class HeadEncoder {
       report.rows_static += (r.z8 & kCrumbStaticFlag) != 0 ? 1 : 0;
       if (!r.clamped) continue;
       ++report.rows_clamped;
-      const auto y = absl::MakeConstSpan(scratch_->rows_y).subspan(row * dim_, dim_);
-      if (r.plain_error > kRowErrorMax * std::max(energy, SumOfSquares(y))) report.fits = false;
+      if (r.plain_error > kRowErrorMax * std::max(energy, r.energy)) report.fits = false;
     }
   }
 
@@ -202,6 +164,28 @@ class HeadEncoder {
   CrumbSearch search_;
   RowFrame frame_;
 };
+
+// Rows of the rotated frame to the original one, base and all.
+void Restore(const CodecPlan& plan, const HeadDecodeJob& job, absl::Span<float> rows,
+             CodecScratch* scratch) {
+  const HeadRef& ref = job.ref;
+  const TensorLayout& tensor = plan.layout().tensors()[ref.tensor];
+  const size_t dim = tensor.dim;
+  RowFrame frame;
+  frame.dim = dim;
+  frame.matrix =
+      scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, RotateDirection::kInverse);
+  Unrotate(frame, rows, absl::MakeSpan(scratch->multiply_work));
+  if (tensor.is_v || plan.descriptor().centring == Centring::kNone) return;
+  LoadCrumbBases(tensor, plan.MeanOf(ref.tensor, ref.head),
+                 job.block.subspan(tensor.side_offset, tensor.side_bytes), scratch);
+  const uint8_t* meta = job.block.data() + tensor.meta_offset;
+  for (size_t row = 0; row < ref.tokens; ++row) {
+    const bool page = tensor.side_bytes != 0 && (meta[2 * row + 1] & kCrumbStaticFlag) == 0;
+    const std::vector<float>& base = page ? scratch->base_page : scratch->base_static;
+    AddBase(absl::MakeConstSpan(base).first(dim), rows.subspan(row * dim, dim));
+  }
+}
 
 }  // namespace
 
@@ -220,6 +204,7 @@ void CrumbHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
   const TensorLayout& tensor = plan.layout().tensors()[ref.tensor];
   const size_t dim = tensor.dim;
   const CrumbGrid grid = CrumbGridOf(tensor.pack.bits);
+  PhaseClock clock(scratch->phases);
   const uint8_t* meta = job.block.data() + tensor.meta_offset;
   const auto codes = absl::MakeSpan(scratch->codes).first(dim);
   for (size_t row = 0; row < ref.tokens; ++row) {
@@ -230,22 +215,10 @@ void CrumbHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
     float* out = scratch->rows_x.data() + row * dim;
     for (size_t i = 0; i < dim; ++i) out[i] = levels[codes[i]];
   }
-  if (job.frame == Frame::kRotated) return;
-
   const auto rows = absl::MakeSpan(scratch->rows_x).first(ref.tokens * dim);
-  RowFrame frame;
-  frame.dim = dim;
-  frame.matrix =
-      scratch->Expanded(plan.RotationOf(ref.tensor, ref.head), dim, RotateDirection::kInverse);
-  Unrotate(frame, rows, absl::MakeSpan(scratch->multiply_work));
-  const absl::Span<const float> mean = plan.MeanOf(ref.tensor, ref.head);
-  if (tensor.is_v || plan.descriptor().centring == Centring::kNone) return;
-  LoadBases(tensor, mean, job.block.subspan(tensor.side_offset, tensor.side_bytes), scratch);
-  for (size_t row = 0; row < ref.tokens; ++row) {
-    const bool page = tensor.side_bytes != 0 && (meta[2 * row + 1] & kCrumbStaticFlag) == 0;
-    const std::vector<float>& base = page ? scratch->base_page : scratch->base_static;
-    AddBase(absl::MakeConstSpan(base).first(dim), rows.subspan(row * dim, dim));
-  }
+  if (job.frame == Frame::kOriginal) Restore(plan, job, rows, scratch);
+  StoreRows(rows, job.rows);
+  clock.Lap(CodecPhase::kReference);
 }
 
 }  // namespace crumb

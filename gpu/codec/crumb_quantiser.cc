@@ -193,6 +193,7 @@ void MeasureErrors(const CrumbSearch& search, absl::Span<const uint8_t> codes, C
   CrumbLevels(search.grid, result->s8, result->z8, levels);
   std::vector<double>& error = work->target;
   for (size_t i = 0; i < codes.size(); ++i) error[i] = work->row[i] - double{levels[codes[i]]};
+  result->energy = MetricDot({}, work->row, work->row);
   result->plain_error = MetricDot({}, error, error);
   if (search.is_v || search.metric.identity()) {
     result->metric_error = result->plain_error;

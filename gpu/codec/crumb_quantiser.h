@@ -28,6 +28,7 @@ struct CrumbRow {
   uint8_t s8 = 0;
   uint8_t z8 = 0;             // bit 7 clear: the caller chooses the base
   bool clamped = false;       // scale or zero clamped, or the gain guard fired
+  double energy = 0.0;        // sum of y^2
   double plain_error = 0.0;   // sum of (y - y^)^2
   double metric_error = 0.0;  // (y - y^)^T A (y - y^); the plain error for V
 };

@@ -9,6 +9,7 @@
 #include "gpu/codec/codec_plan.h"
 #include "gpu/codec/codec_scratch.h"
 #include "gpu/codec/page_codec.h"
+#include "gpu/codec/vector_kernels.h"
 
 namespace crumb {
 
@@ -21,6 +22,8 @@ struct HeadRef {
 struct HeadEncodeJob {
   HeadRef ref;
   Effort effort = Effort::kNormal;
+  Bytes rows;                      // as put: BF16 [tokens][dim], all finite
+  HeadScan scan;                   // of the rows; vector backends only
   MutableBytes block;              // zeroed
   EncodeReport* report = nullptr;  // sums are added to it
 };
@@ -29,15 +32,14 @@ struct HeadDecodeJob {
   HeadRef ref;
   Frame frame = Frame::kOriginal;
   Bytes block;
+  MutableBytes rows;  // BF16 [tokens][dim], to be written
 };
 
 class HeadCodec {
  public:
   virtual ~HeadCodec() = default;
-  // Reads scratch->rows_x: the rows as put, all finite.
   virtual void Encode(const CodecPlan& plan, const HeadEncodeJob& job,
                       CodecScratch* scratch) const = 0;
-  // Leaves the rows of the frame asked for in scratch->rows_x.
   virtual void Decode(const CodecPlan& plan, const HeadDecodeJob& job,
                       CodecScratch* scratch) const = 0;
 };

@@ -13,7 +13,8 @@ namespace crumb {
 
 class LossyCodec final : public PageCodec {
  public:
-  LossyCodec(CodecPlan plan, std::unique_ptr<const HeadCodec> head);
+  // `kernels` scan the page; null: the scalar code does, and heads get no scan.
+  LossyCodec(CodecPlan plan, std::unique_ptr<const HeadCodec> head, const VectorKernels* kernels);
 
   const CodecDescriptor& descriptor() const override { return plan_.descriptor(); }
   uint32_t payload_bytes() const override { return plan_.layout().payload_bytes(); }
@@ -24,8 +25,12 @@ class LossyCodec final : public PageCodec {
               Scratch* scratch) const override;
 
  private:
+  // Whether every value is finite; fills scratch->scans where there are kernels.
+  bool Scan(Bytes raw, uint32_t tokens, CodecScratch* scratch) const;
+
   const CodecPlan plan_;
   const std::unique_ptr<const HeadCodec> head_;
+  const VectorKernels* const kernels_;
 };
 
 }  // namespace crumb

@@ -1,6 +1,8 @@
 // PageCodec: raw pages to packed payloads and back, for one (part, codec descriptor, rotation set).
-// The scalar reference is the format; faster backends are measured against it. Immutable after
-// Create: Encode and Decode may run on any thread at once, each with its own Scratch.
+// The scalar reference is the format; faster backends are measured against it (docs/codec.md).
+// Immutable after Create: Encode and Decode may run on any thread at once, each with its own
+// Scratch. PROMISE: one backend makes the same bytes of the same page and effort, whenever and
+// wherever it lies.
 #ifndef CRUMB_GPU_CODEC_PAGE_CODEC_H_
 #define CRUMB_GPU_CODEC_PAGE_CODEC_H_
 
@@ -13,10 +15,13 @@
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/base/types.h"
+#include "gpu/codec/codec_backend.h"
 #include "gpu/codec/descriptor.h"
 #include "gpu/codec/rotation_set.h"
 
 namespace crumb {
+
+struct PhaseTimes;  // phase_times.h
 
 // Original frame, or rotated (without the inverse rotation; crumb: without the base).
 enum class Frame : uint8_t { kOriginal = 0, kRotated = 1 };
@@ -54,18 +59,20 @@ class PageCodec {
   class Scratch {
    public:
     virtual ~Scratch() = default;
+    // Adds the time of every phase from now on; null: no clock is read.
+    virtual void MeasureInto(PhaseTimes* times) = 0;
   };
 
   // FAILED_PRECONDITION: the shape cannot be served by this codec (dtype not bf16, MLA, dim % 4,
   // Hadamard for a dim that is no power of two, missing layer in the set, mismatched dims): the
-  // message names layer, tensor and remedy.
+  // message names layer, tensor and remedy. Also for a backend that this machine does not run.
   static absl::StatusOr<std::unique_ptr<PageCodec>> Create(
       const PartShape& shape, const CodecDescriptor& descriptor,
-      std::shared_ptr<const RotationSet> rotations);
+      std::shared_ptr<const RotationSet> rotations, CodecBackend backend = CodecBackend::kAuto);
   // One codec per descriptor, for the same part and set; the crumb ones share their calibration.
   static absl::StatusOr<std::vector<std::shared_ptr<const PageCodec>>> CreateAll(
       const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
-      std::shared_ptr<const RotationSet> rotations);
+      std::shared_ptr<const RotationSet> rotations, CodecBackend backend = CodecBackend::kAuto);
   virtual ~PageCodec() = default;
 
   virtual const CodecDescriptor& descriptor() const = 0;

@@ -14,6 +14,7 @@
 #include "gpu/codec/page_codec.h"
 #include "gpu/codec/payload_layout.h"
 #include "tests/support/codec_sample.h"
+#include "tests/unit/gpu/codec/tested_backend.h"
 
 namespace crumb::codec_test {
 
@@ -144,7 +145,7 @@ struct Bench {
   Bench(const PartShape& shape, const CodecDescriptor& descriptor,
         std::shared_ptr<const RotationSet> set)
       : part(shape) {
-    auto made = PageCodec::Create(shape, descriptor, std::move(set));
+    auto made = PageCodec::Create(shape, descriptor, std::move(set), TestedBackend());
     EXPECT_TRUE(made.ok()) << made.status();
     CRUMB_CHECK(made.ok());
     codec = std::move(*made);

@@ -116,16 +116,27 @@ int UlpDistance(uint16_t a, uint16_t b) {
   return std::abs(ordered(a) - ordered(b));
 }
 
+// Largest magnitude of the row that starts at `first`.
+double Largest(absl::Span<const uint16_t> page, size_t first) {
+  double largest = 0.0;
+  for (const uint16_t bits : page.subspan(first, kDim)) {
+    largest = std::max(largest, std::abs(double{Bf16ToFloat(bits)}));
+  }
+  return largest;
+}
+
 absl::Span<const uint16_t> AsWords(const std::vector<uint8_t>& page, size_t offset, size_t bytes) {
   return {reinterpret_cast<const uint16_t*>(page.data() + offset), bytes / 2};
 }
 
-TEST(CrumbGoldenTest, DecoderIsExact) {
+class CrumbGoldenTest : public ::testing::TestWithParam<CodecBackend> {};
+
+TEST_P(CrumbGoldenTest, DecoderIsExact) {
   const GoldenData data;
-  size_t rotated_equal = 0, original_equal = 0, original_one_ulp = 0, total = 0;
+  size_t rotated_equal = 0, original_equal = 0, original_near = 0, total = 0;
   for (const GoldenPage& page : data.Pages()) {
     const PartShape part = data.Part(page);
-    auto codec = PageCodec::Create(part, data.Descriptor(page), data.set);
+    auto codec = PageCodec::Create(part, data.Descriptor(page), data.set, GetParam());
     ASSERT_TRUE(codec.ok()) << codec.status();
     auto layout = PayloadLayout::Make(part, data.Descriptor(page));
     const auto scratch = (*codec)->MakeScratch();
@@ -147,18 +158,20 @@ TEST(CrumbGoldenTest, DecoderIsExact) {
           rotated_equal += UlpDistance(y[i], want_y[i]) == 0 ? 1 : 0;
           const int distance = UlpDistance(x[i], want_x[i]);
           original_equal += distance == 0 ? 1 : 0;
-          original_one_ulp += distance <= 1 ? 1 : 0;
+          const double tolerance = Largest(want_x, i / kDim * kDim) * 0x1p-16;
+          const double error = double{Bf16ToFloat(x[i])} - double{Bf16ToFloat(want_x[i])};
+          original_near += distance <= 1 || std::abs(error) <= tolerance ? 1 : 0;
           ++total;
         }
       }
     }
   }
-  std::printf(
-      "crumb golden: %zu elements, rotated equal %zu, original equal %zu, within 1 ulp %zu\n",
-      total, rotated_equal, original_equal, original_one_ulp);
+  std::printf("crumb golden, %s: %zu elements, rotated equal %zu, original equal %zu, near %zu\n",
+              ToString(GetParam()), total, rotated_equal, original_equal, original_near);
   EXPECT_GT(total, 0u);
   EXPECT_EQ(rotated_equal, total);
-  EXPECT_EQ(original_one_ulp, total);
+  EXPECT_EQ(original_near, total);
+  EXPECT_GE(original_equal, total - total / 200);
 }
 
 // Errors of a payload's rows against what they stand for, in the golden metric (K) or plain (V).
@@ -235,13 +248,13 @@ struct Agreement {
   double golden_error = 0.0;
 };
 
-TEST(CrumbGoldenTest, EncoderAgrees) {
+TEST_P(CrumbGoldenTest, EncoderAgrees) {
   const GoldenData data;
   const ErrorMeter meter(data);
   std::map<std::string, Agreement> table;
   for (const GoldenPage& page : data.Pages()) {
     const PartShape part = data.Part(page);
-    auto codec = PageCodec::Create(part, data.Descriptor(page), data.set);
+    auto codec = PageCodec::Create(part, data.Descriptor(page), data.set, GetParam());
     ASSERT_TRUE(codec.ok()) << codec.status();
     auto layout = PayloadLayout::Make(part, data.Descriptor(page));
     const auto scratch = (*codec)->MakeScratch();
@@ -279,21 +292,27 @@ TEST(CrumbGoldenTest, EncoderAgrees) {
                   0);
       }
     }
-    // The report's sums are those of the bytes; its metric comes from FP32 moments.
-    EXPECT_NEAR(report.metric_error_k / metric_error, 1.0, 1e-4);
-    EXPECT_NEAR(report.error_v / error_v, 1.0, 1e-9);
+    // The report's sums are those of the bytes; its metric comes from FP32 moments. Vector
+    // backends leave the rounding of the levels to BF16 out of them.
+    const bool exact = GetParam() == CodecBackend::kReference;
+    EXPECT_NEAR(report.metric_error_k / metric_error, 1.0, exact ? 1e-4 : 5e-3);
+    EXPECT_NEAR(report.error_v / error_v, 1.0, exact ? 1e-9 : 5e-3);
   }
   for (const auto& [name, a] : table) {
     const double equal = static_cast<double>(a.codes_equal) / static_cast<double>(a.codes);
     std::printf(
-        "crumb golden %s: codes equal %.4f %%, metadata rows equal %zu of %zu, error %+.3f %%\n",
-        name.c_str(), 100.0 * equal, a.meta_equal, a.rows,
+        "crumb golden, %s, %s: codes equal %.4f %%, metadata rows equal %zu of %zu, error %+.3f "
+        "%%\n",
+        ToString(GetParam()), name.c_str(), 100.0 * equal, a.meta_equal, a.rows,
         100.0 * (a.error / a.golden_error - 1.0));
     EXPECT_GE(equal, 0.995) << name;
     EXPECT_NEAR(a.error / a.golden_error, 1.0, 0.005) << name;
   }
   EXPECT_EQ(table.size(), 3u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, CrumbGoldenTest, ::testing::ValuesIn(SupportedCodecBackends()),
+                         [](const auto& tested) { return std::string(ToString(tested.param)); });
 
 }  // namespace
 }  // namespace crumb

@@ -326,7 +326,7 @@ struct G7 {
   void Check(const std::string& name, const CodecDescriptor& descriptor) const {
     SCOPED_TRACE(name);
     const json& golden = Golden()["G7_page"][name];
-    auto codec = PageCodec::Create(part, descriptor, set);
+    auto codec = PageCodec::Create(part, descriptor, set, CodecBackend::kReference);
     ASSERT_TRUE(codec.ok()) << codec.status();
     auto layout = PayloadLayout::Make(part, descriptor);
     ASSERT_TRUE(layout.ok());
@@ -425,7 +425,7 @@ TEST(OscarGoldenTest, LloydMaxRowsDecode) {
   CodecDescriptor d = g7.Descriptor();
   d.lloyd_max = true;
   d.meta = MetaForm::kFp32;
-  auto codec = PageCodec::Create(g7.part, d, g7.set);
+  auto codec = PageCodec::Create(g7.part, d, g7.set, CodecBackend::kReference);
   ASSERT_TRUE(codec.ok()) << codec.status();
   auto layout = PayloadLayout::Make(g7.part, d);
   const auto scratch = (*codec)->MakeScratch();

@@ -19,6 +19,7 @@ using codec_test::MakeSet;
 using codec_test::RandomPage;
 using codec_test::RelativeError;
 using codec_test::SetSpec;
+using codec_test::TestedBackend;
 using ::testing::HasSubstr;
 using testing::MakePart;
 using testing::PartSpec;
@@ -38,7 +39,7 @@ TEST(PageCodecTest, RefusesWithLayerTensorAndRemedy) {
   const auto check = [&](const PartSpec& spec, const CodecDescriptor& d,
                          std::shared_ptr<const RotationSet> rotations,
                          std::vector<const char*> words) {
-    const auto made = PageCodec::Create(MakePart(spec), d, std::move(rotations));
+    const auto made = PageCodec::Create(MakePart(spec), d, std::move(rotations), TestedBackend());
     ASSERT_FALSE(made.ok()) << words[0];
     EXPECT_EQ(made.status().code(), absl::StatusCode::kFailedPrecondition);
     for (const char* word : words) {
@@ -308,7 +309,7 @@ TEST(PageCodecTest, CreateAllMakesTheSameCodecs) {
   EXPECT_THAT(kinds, ::testing::ElementsAre(CodecKind::kCrumbInt2, CodecKind::kCrumbK3V2,
                                             CodecKind::kCrumbInt4, CodecKind::kRaw));
   const PartShape part = MakePart({});
-  const auto codecs = PageCodec::CreateAll(part, ladder, set);
+  const auto codecs = PageCodec::CreateAll(part, ladder, set, TestedBackend());
   ASSERT_TRUE(codecs.ok()) << codecs.status();
   ASSERT_EQ(codecs->size(), ladder.size());
   const std::vector<uint8_t> raw = RandomPage(part.raw_bytes, 1);

@@ -106,7 +106,7 @@ TEST(SmolLm2GoldenTest, EveryVector) {
       spec.heads = testing::kSampleHeads;
       spec.page_tokens = testing::kSampleTokens;
       const PartShape part = testing::MakePart(spec);
-      auto codec = PageCodec::Create(part, d, set);
+      auto codec = PageCodec::Create(part, d, set, CodecBackend::kReference);
       ASSERT_TRUE(codec.ok()) << codec.status();
       auto layout = PayloadLayout::Make(part, d);
       ASSERT_TRUE(layout.ok());
@@ -182,7 +182,8 @@ TEST(SmolLm2GoldenTest, PayloadsAreFrozen) {
   for (const Frozen& frozen : kFrozen) {
     SCOPED_TRACE(absl::StrCat(ToString(frozen.kind), " ", ToString(frozen.effort)));
     const auto codec =
-        PageCodec::Create(part, CodecDescriptor::Default(frozen.kind, (*set)->hash()), *set);
+        PageCodec::Create(part, CodecDescriptor::Default(frozen.kind, (*set)->hash()), *set,
+                          CodecBackend::kReference);
     ASSERT_TRUE(codec.ok()) << codec.status();
     const auto scratch = (*codec)->MakeScratch();
     std::vector<uint8_t> payload((*codec)->payload_bytes()), back(raw.size());
