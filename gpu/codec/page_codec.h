@@ -59,8 +59,9 @@ class PageCodec {
   class Scratch {
    public:
     virtual ~Scratch() = default;
-    // Adds the time of every phase from now on; null: no clock is read.
-    virtual void MeasureInto(PhaseTimes* times) = 0;
+    // Adds the time of every phase from now on; null: no clock is read. Working memory of codecs
+    // without phases takes no times.
+    virtual void MeasureInto(PhaseTimes* /*times*/) {}
   };
 
   // FAILED_PRECONDITION: the shape cannot be served by this codec (dtype not bf16, MLA, dim % 4,
