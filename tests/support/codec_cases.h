@@ -22,7 +22,8 @@ struct CodecCase {
   bool hostile = false;  // made to break codecs: agreement of searches means nothing on it
 };
 
-std::vector<CodecCase> CodecCases();
+enum class CaseRange : uint8_t { kFew, kAll };  // few: what a unit test has time for
+std::vector<CodecCase> CodecCases(CaseRange range);
 
 // Of CodecCases: made-up keys and values, `heads` heads of `dim` (128 or 256), one layer.
 CodecCase MadeUpCase(uint32_t dim, uint32_t heads);

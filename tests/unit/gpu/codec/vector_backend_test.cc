@@ -18,7 +18,7 @@ using codec_test::TestedBackend;
 using testing::CodecCase;
 
 const std::vector<CodecCase>& Cases() {
-  static const std::vector<CodecCase> cases = testing::CodecCases();
+  static const std::vector<CodecCase> cases = testing::CodecCases(testing::CaseRange::kFew);
   return cases;
 }
 
@@ -71,7 +71,7 @@ TEST_F(VectorBackendTest, RotatedRowsAreNear) {
       total.Add(rows);
     }
   }
-  EXPECT_GT(total.values, 1u << 20);
+  EXPECT_GT(total.values, 1u << 17);
 }
 
 TEST_F(VectorBackendTest, AffineBytesAreTheScalarOnes) {
@@ -87,8 +87,8 @@ TEST_F(VectorBackendTest, AffineBytesAreTheScalarOnes) {
 // Every rank that a clip may have: found in sorted lists near the top, bit by bit below.
 TEST_F(VectorBackendTest, EveryClipRank) {
   for (const CodecCase& page : Cases()) {
-    if (page.name != "SmolLM2 tokens 64" && page.name != "hostile d=128") continue;
-    for (int rank = 0; rank <= 64; ++rank) {
+    if (page.name != "SmolLM2 tokens 256" && page.name != "hostile d=128") continue;
+    for (int rank = 0; rank <= 64; rank += rank < 48 ? 8 : 1) {
       CodecDescriptor d = Oscar(page);
       d.clip_k = d.clip_v = std::min(1.0f, static_cast<float>(rank) / 64.0f + 1e-3f);
       SCOPED_TRACE(page.name + " ratio " + std::to_string(d.clip_k));
