@@ -67,6 +67,12 @@ absl::StatusOr<std::shared_ptr<const Binding>> Binding::Make(const ClusterSecret
                                                              const PagePool& pool) {
   if (source.layout == nullptr) return absl::InvalidArgumentError("the binding names no layout");
   const uint32_t parts = source.layout->part_count();
+  const uint32_t window = source.windows.recent_tokens / source.layout->identity().page_tokens;
+  if (source.windows.on && window > kChainWalkMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a recent window of ", source.windows.recent_tokens, " tokens holds ", window,
+                     " pages; it may hold ", kChainWalkMax, ": use a smaller one"));
+  }
   source.readers.resize(std::max<size_t>(source.readers.size(), parts));
   if (source.ladder.size() != parts || source.readers.size() != parts) {
     return absl::InvalidArgumentError(

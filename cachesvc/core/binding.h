@@ -15,6 +15,8 @@
 
 namespace crumb::core {
 
+inline constexpr uint32_t kChainWalkMax = 4096;  // pages within one window, at most
+
 struct BoundCodec {
   std::shared_ptr<const PageCodec> codec;
   uint64_t id = 0;
@@ -35,6 +37,9 @@ class Binding {
   uint64_t tenant_prefix() const { return tenant_prefix_; }
   uint64_t identity_prefix() const { return identity_prefix_; }
   Effort effort() const { return source_.effort; }
+  const WindowPolicy& windows() const { return source_.windows; }
+  // Its pages are encoded, sooner or later.
+  bool lossy(uint32_t part) const { return ladder_[part].front().kind != CodecKind::kRaw; }
   bool keep_non_finite_raw() const { return source_.keep_non_finite_raw; }
   uint32_t part_count() const { return layout().part_count(); }
   const PartShape& part(uint32_t part) const { return layout().parts()[part]; }

@@ -58,9 +58,9 @@ bool EngineImpl::RunStep(Block& block) {
   return false;
 }
 
-void EngineLent::Wait(List<Block>& list, Block& block) { list.PushBack(blocks, block.id); }
+void EngineBasics::Wait(List<Block>& list, Block& block) { list.PushBack(blocks, block.id); }
 
-void EngineLent::WakeAll(List<Block>& list) {
+void EngineBasics::WakeAll(List<Block>& list) {
   while (!list.empty()) ready.PushBack(blocks, list.PopFront(blocks));
 }
 
@@ -98,7 +98,7 @@ int EngineImpl::RetryShares() {
   return moved;
 }
 
-void EngineLent::EndPhase(Block& block, Phase phase) {
+void EngineBasics::EndPhase(Block& block, Phase phase) {
   const uint64_t time_us = now();
   counts.phases[static_cast<size_t>(phase)].Add(time_us - block.phase_us);
   block.phase_us = time_us;
@@ -152,7 +152,7 @@ void EngineImpl::Cleanup(Block& block) {
   blocks.Give(block.id);
 }
 
-void EngineImpl::ReleaseStaging(Block& block) {
+void EngineBasics::ReleaseStaging(Block& block) {
   for (SlotId* slot : {&block.staging, &block.staging2}) {
     if (!slot->valid()) continue;
     if (peers.Alive(block.peer, block.peer_generation)) {
@@ -164,7 +164,7 @@ void EngineImpl::ReleaseStaging(Block& block) {
   }
 }
 
-void EngineImpl::ReleasePage(Block& block) {
+void EngineBasics::ReleasePage(Block& block) {
   if (block.page_owned) {
     pool().Release(block.page);
     --transient_slots;
@@ -194,7 +194,7 @@ void EngineImpl::Expire(Block& block, BlockResult result) {
 }
 
 // Makes the block the only put or delete of its key, or queues it behind the one there is.
-bool EngineImpl::Lead(Block& block) {
+bool EngineBasics::Lead(Block& block) {
   if (block.leading) return true;
   const auto [it, fresh] = leaders.try_emplace(block.key, block.id);
   if (!fresh) {
@@ -206,7 +206,7 @@ bool EngineImpl::Lead(Block& block) {
 }
 
 // Hands block.job over; false: the queue is full and the block waits for room.
-bool EngineLent::SubmitJob(Block& block) {
+bool EngineBasics::SubmitJob(Block& block) {
   block.job.scratch = &scratch;
   const DeviceJob job{.run = RunPageJob,
                       .arg = &block.job,
@@ -238,6 +238,10 @@ bool EngineLent::RunInline(Block& block) {
 
 void EngineImpl::OnJobDone(uint64_t token) {
   const uint32_t id = IdOf(token);
+  if (KindOf(token) == TokenKind::kDemotion) {
+    CRUMB_CHECK(demotions[id].used && TokenIs(token, demotions[id].generation));
+    return OnDemotionJob(id);
+  }
   if (KindOf(token) == TokenKind::kRead) {
     CRUMB_CHECK(reads.Alive(id, reads[id].generation) && TokenIs(token, reads[id].generation));
     return EndRead(id, reads[id].job.result);

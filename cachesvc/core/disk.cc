@@ -18,7 +18,7 @@ bool IsImageOf(const PageHeader& header, const Entry& entry) {
 
 }  // namespace
 
-uint32_t EngineImpl::FindAppend(const BlockKey& key) const {
+uint32_t EngineBasics::FindAppend(const BlockKey& key) const {
   uint32_t left = appends.taken();
   for (uint32_t id = 0; id < appends.size() && left > 0; ++id) {
     if (!appends[id].used) continue;
@@ -28,14 +28,14 @@ uint32_t EngineImpl::FindAppend(const BlockKey& key) const {
   return kNoId;
 }
 
-bool EngineImpl::AppendInFlight(const BlockKey& key) const {
+bool EngineBasics::AppendInFlight(const BlockKey& key) const {
   if (FindAppend(key) != kNoId) return true;
   return std::any_of(forgets.begin(), forgets.end(),
                      [&key](const ForgetOp& forget) { return forget.key == key; });
 }
 
 // kOk: the slot is pinned and kAppended will come.
-BlockResult EngineImpl::QueueAppend(DiskAppend& append, uint32_t id) {
+BlockResult EngineBasics::QueueAppend(DiskAppend& append, uint32_t id) {
   append.started_us = now();
   const uint64_t token = MakeToken(TokenKind::kAppend, id, append.generation);
   const BlockResult result = log->Append(pool().memory(append.slot), append.durable, token);
@@ -51,6 +51,7 @@ BlockResult EngineImpl::QueueAppend(DiskAppend& append, uint32_t id) {
 BlockResult EngineImpl::StartAppend(EntryId entry_id, bool durable, bool evict) {
   Entry& entry = index.at(entry_id);
   CRUMB_CHECK(entry.in_memory() && entry.append == kNoId);
+  CRUMB_CHECK(!evict || !entry.fresh);
   if (flush_blocks_appends || AppendInFlight(entry.key)) return BlockResult::kBusy;
   const uint32_t id = appends.Take();
   if (id == Slab<DiskAppend>::kNone) return BlockResult::kBusy;
@@ -58,7 +59,7 @@ BlockResult EngineImpl::StartAppend(EntryId entry_id, bool durable, bool evict) 
   append.key = entry.key;
   append.entry = entry_id;
   append.entry_generation = entry.generation;
-  append.block = append.flush = kNoId;
+  append.block = append.flush = append.demotion = kNoId;
   append.slot = entry.slot;
   append.durable = durable;
   append.evict = evict;
@@ -77,7 +78,7 @@ BlockResult EngineImpl::StartBlockAppend(Block& block, bool durable) {
   if (id == Slab<DiskAppend>::kNone) return BlockResult::kBusy;
   DiskAppend& append = appends[id];
   append.key = block.key;
-  append.entry = append.flush = kNoId;
+  append.entry = append.flush = append.demotion = kNoId;
   append.block = block.id;
   append.slot = block.page;
   append.durable = durable;
@@ -134,6 +135,8 @@ void EngineImpl::OnAppended(const LogEvent& event) {
   append.used = false;  // WHY before the ends: they may look for appends of this key
   if (append.block != kNoId) {
     EndBlockAppend(append, event);
+  } else if (append.demotion != kNoId) {
+    EndDemotionAppend(append, event);
   } else {
     EndEntryAppend(append, event);
   }

@@ -5,13 +5,34 @@
 #define CRUMB_CACHESVC_CORE_DISK_OPS_H_
 
 #include <cstdint>
+#include <functional>
 
+#include "absl/status/status.h"
 #include "cachesvc/core/index.h"
 #include "cachesvc/core/ops.h"
 #include "cachesvc/core/page_job.h"
 #include "cachesvc/core/slab.h"
 
 namespace crumb::core {
+
+enum class DemotionStep : uint8_t { kSlot, kSubmit, kEncode, kWrite, kWriting };
+
+// A fresh page on its way to its final precision: encoded from its raw slot into another one, which
+// then becomes the entry's. Both slots are held until it ends.
+struct Demotion {
+  bool used = false;
+  uint32_t generation = 0;
+  EntryId entry = kNoId;  // kNoId: forgotten or replaced meanwhile
+  DemotionReason reason = DemotionReason::kDescendant;
+  DemotionStep step = DemotionStep::kSlot;
+  bool stuck = false;  // no slot can be had, nothing on its way brings one
+  std::shared_ptr<const Binding> binding;
+  uint32_t part = 0;
+  SlotId source, target;
+  uint32_t rung = 0;  // of the ladder
+  uint64_t started_us = 0;
+  PageJob job;
+};
 
 // A write of a page to the log. The slot is pinned until it ends.
 struct DiskAppend {
@@ -21,6 +42,7 @@ struct DiskAppend {
   EntryId entry = kNoId;  // kNoId: of a put that is not published yet (`block`)
   uint32_t entry_generation = 0;
   uint32_t block = kNoId;
+  uint32_t demotion = kNoId;  // whose new slot it writes, while the entry has the old one
   SlotId slot;
   bool durable = false;
   bool evict = false;
@@ -46,8 +68,44 @@ struct DiskRead {
   List<Block> waiters;
 };
 
+struct FlushOp {
+  bool used = false;
+  uint32_t generation = 0;
+  uint32_t sequence = 0;
+  bool everything = false;
+  bool by_tenant = false, by_identity = false;
+  uint64_t tenant_prefix = 0, identity_prefix = 0;
+  bool log_asked = false, log_done = false;  // `everything` only
+  uint32_t cursor = 0;                       // entries below it are swept
+  uint32_t cursor_end = 0;
+  uint32_t waiting_for = 0;  // erases and appends in flight
+  BlockResult worst = BlockResult::kOk;
+  std::function<void(absl::Status)> done;
+};
+
+struct DrainOp {
+  bool active = false;
+  uint64_t deadline_us = 0;
+  uint32_t cursor = 0;
+  std::function<void()> done;
+};
+
+// A record that must be forgotten on disk as soon as the log takes the tombstone.
+struct ForgetOp {
+  BlockKey key;
+  DiskLocation location;
+  uint32_t flush = kNoId;
+};
+
 // Tokens of the queue, the log and the transports: what, which, and which life of it.
-enum class TokenKind : uint8_t { kBlock = 1, kRead = 2, kAppend = 3, kFlush = 4, kFlushErase = 5 };
+enum class TokenKind : uint8_t {
+  kBlock = 1,
+  kRead = 2,
+  kAppend = 3,
+  kFlush = 4,
+  kFlushErase = 5,
+  kDemotion = 6
+};
 constexpr uint64_t MakeToken(TokenKind kind, uint32_t id, uint32_t generation) {
   return static_cast<uint64_t>(kind) << 56 | uint64_t{generation & 0xffffff} << 32 | id;
 }

@@ -1,5 +1,6 @@
-// drain: new requests are refused; what is in flight ends; pages that only live in memory are
-// offered to NVMe; then, or at the deadline, `done` runs. The engine stays drained.
+// drain: new requests are refused; what is in flight ends; fresh pages are demoted; pages that only
+// live in memory are offered to NVMe; then, or at the deadline, `done` runs. The engine stays
+// drained.
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
@@ -14,9 +15,15 @@ int EngineImpl::RunDrain() {
   if (!drain.active) return 0;
   bool ended = now() >= drain.deadline_us;
   if (!ended && blocks.taken() == 0 && requests.taken() == 0) {
+    while (chains.front(FreshQueue::kGrowing) != kNoId) {
+      MakeDue(chains.front(FreshQueue::kGrowing), DemotionReason::kDrain);
+    }
+    // Those that find no slot are forgotten with the process: only final pages go to the disk.
+    const bool demoting = chains.size(FreshQueue::kDue) + demotions.taken() > 0 && !AllStuck();
+    if (demoting) return 0;
     while (log != nullptr && drain.cursor < index.scan_end()) {
       const Entry& entry = index.at(drain.cursor);
-      const bool only_here = entry.live && entry.in_memory() && !entry.on_disk();
+      const bool only_here = entry.live && entry.in_memory() && !entry.on_disk() && !entry.fresh;
       if (only_here && entry.append == kNoId) {
         const BlockResult result = StartAppend(drain.cursor, false, false);
         if (result == BlockResult::kBusy) return 0;

@@ -29,6 +29,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   if (options.clock == nullptr || options.pool == nullptr || options.queue == nullptr) {
     return absl::InvalidArgumentError("an engine needs a clock, a pool and a device queue");
   }
+  if (options.fresh_percent > 100) {
+    return absl::InvalidArgumentError("pool.fresh_percent must be between 0 and 100");
+  }
   const EngineLimits& limits = options.limits;
   const std::pair<const char*, uint32_t> counts[] = {
       {"requests_max", limits.requests_max},
@@ -48,11 +51,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
         absl::StrCat("limits.", name, " is ", count, "; it must be between 1 and ", kCountMax));
   }
   CRUMB_ASSIGN(Index index, Index::Create(limits.index_entries_max, nullptr));
+  CRUMB_ASSIGN(Chains chains, Chains::Create(limits.index_entries_max));
   CRUMB_ASSIGN(auto policy, LruPolicy::Create(limits.index_entries_max));
   const uint64_t owners = options.pool->arena().size() / kPageAlignment;
   CRUMB_ASSIGN(Arena owner_memory, Arena::Map(owners * sizeof(uint32_t), HugePages::kNo));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      options, std::move(index), std::move(policy), std::move(owner_memory))));
+      options, std::move(index), std::move(chains), std::move(policy), std::move(owner_memory))));
 }
 
 SegmentLog::RecoverySink* Engine::recovery_sink() { return impl_.get(); }
@@ -74,6 +78,7 @@ absl::Status Engine::BindLayout(uint32_t handle, LayoutBinding binding) {
       return absl::ResourceExhaustedError(
           absl::StrCat("limits.layouts_max: ", impl_->bindings.size(), " layouts are bound"));
     }
+    impl_->layouts[{made->identity_prefix(), made->tenant_prefix()}] = made;
     impl_->bindings.emplace(handle, std::move(made));
     return absl::OkStatus();
   }
@@ -82,6 +87,7 @@ absl::Status Engine::BindLayout(uint32_t handle, LayoutBinding binding) {
     return absl::InvalidArgumentError(
         absl::StrCat("layout handle ", handle, " belongs to another identity or tenant"));
   }
+  impl_->layouts[{made->identity_prefix(), made->tenant_prefix()}] = made;
   it->second = std::move(made);
   return absl::OkStatus();
 }
@@ -202,11 +208,13 @@ int Engine::wake_fd() const {
 uint64_t Engine::next_timer_us() const {
   const Impl& impl = *impl_;
   uint64_t next = std::min(impl.request_timers.next_us(), impl.pin_timers.next_us());
+  next = std::min(next, impl.NextIdleUs());
   if (impl.drain.active) next = std::min(next, impl.drain.deadline_us);
   const bool refused = !impl.transfer_wait.empty() || !impl.queue_wait.empty() ||
                        !impl.disk_wait.empty() || !impl.share_wait.empty() ||
                        !impl.unsent.empty() || !impl.unverified.empty() || !impl.forgets.empty() ||
-                       !impl.slot_wait.empty() || !impl.prefetch_wait.empty() ||
+                       !impl.slot_wait.empty() || !impl.fresh_wait.empty() ||
+                       !impl.prefetch_wait.empty() || impl.DemotionsWait() ||
                        impl.flushes.taken() > 0 || impl.drain.active;
   return refused ? std::min(next, impl.now() + kRetryUs) : next;
 }

@@ -19,6 +19,7 @@
 #include "cachesvc/base/loop.h"
 #include "cachesvc/core/engine_limits.h"
 #include "cachesvc/core/engine_stats.h"
+#include "cachesvc/core/layout_binding.h"
 #include "cachesvc/net/transport.h"
 #include "gpu/codec/page_codec.h"
 #include "gpu/device/device_queue.h"
@@ -28,21 +29,6 @@
 namespace crumb {
 
 class MappedMemory;  // net/mapped_memory.h
-
-// What a put under a layout does, and how pages under its identity are read. Made on the control
-// thread (codecs may take long to build), then handed to BindLayout.
-struct LayoutBinding {
-  std::shared_ptr<const Layout> layout;
-  std::string tenant = {};
-  Effort effort = Effort::kNormal;
-  bool keep_non_finite_raw = false;  // else a page with NaN or Inf is refused
-  // At least this precision for pages that do not say where they start (keys before RoPE excepted).
-  Precision unknown_position_precision = Precision::kInt4;
-  // [part][i]: the ladder of encoders, wanted precision first, raw last.
-  std::vector<std::vector<std::shared_ptr<const PageCodec>>> ladder;
-  // [part]: every codec that pages of this identity may have been stored with.
-  std::vector<std::vector<std::shared_ptr<const PageCodec>>> readers;
-};
 
 struct SessionId {
   uint64_t value = 0;  // random, unguessable; 0 = none
@@ -69,6 +55,8 @@ struct EngineOptions {
   PagePool* pool = nullptr;
   DeviceQueue* queue = nullptr;
   bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
+  uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion
+  uint64_t fresh_idle_us = 0;     // demoted after so long without growth; 0: never for that
   uint8_t max_lossy_depth = 255;  // pages computed from a longer chain of lossy pages are misses
 };
 

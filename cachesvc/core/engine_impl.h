@@ -31,7 +31,6 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void FreeRequest(uint32_t request);
   void CancelRequest(uint32_t request, BlockResult result);
   void DropStalledPeer(uint32_t request);
-  std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
   // blocks.cc
   void Run(Block& block);
   bool RunStep(Block& block);
@@ -43,9 +42,6 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void RunJob(Block& block);
   void OnJobDone(uint64_t token);
   void EndJob(Block& block);
-  void ReleasePage(Block& block);
-  void ReleaseStaging(Block& block);
-  bool Lead(Block& block);
   // put.cc; steps return true when the block goes on at once
   bool PutStart(Block& block);
   bool PutStage(Block& block);
@@ -80,7 +76,6 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   bool EndPrefetch(Block& block, BlockResult result);
   Grant AcquireColdSlot(Block& block, uint64_t bytes);
   void NotePrefetched(EntryId id);
-  void ForgetPrefetched(EntryId id);
   // lookup.cc, erase.cc
   void RunLookup(uint32_t request, const WireRequest& message);
   bool EraseStart(Block& block);
@@ -94,27 +89,21 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   bool EndLent(Block& block);
   void OnTransferDone(uint64_t token, BlockResult result);
   // slots.cc
-  Grant AcquireSlot(Block& block, uint64_t bytes);
-  Grant MakeRoom(uint64_t bytes);
-  Grant MakeRoomByClearing(uint64_t bytes);
+  Grant AcquireSlot(Block& block, uint64_t bytes, SlabKind kind = SlabKind::kLasting);
+  Grant AcquireFresh(Block& block, uint64_t bytes);
+  Grant Starve(Block& block);
+  Grant MakeRoom(const RoomWanted& wanted);
+  Grant MakeRoomByClearing(const RoomWanted& wanted);
+  Grant ClearSlot(SlotId slot, uint32_t demotion);
   Grant EvictOne(EntryId id);
+  Grant EvictFresh(EntryId id, uint32_t wanted_by);
   bool AcquireStaging(Block& block, uint64_t bytes, StageHalf half);
-  void CountStaging(Block& block, SlotId slot);
-  void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
-  void DetachSlot(EntryId id);               // releases it
-  void PinForBlock(Block& block, EntryId id);
-  void Rehold(EntryId id);  // tells the policy whether the entry may be evicted
-  void EraseEntry(EntryId id);
   void ForgetPage(EntryId id);
-  void SetParent(EntryId id, uint64_t parent_prefix);
   EntryId InsertEntry(const BlockKey& key);
   void KeepEvictionsAhead();
   // disk.cc
   BlockResult StartAppend(EntryId id, bool durable, bool evict);
   BlockResult StartBlockAppend(Block& block, bool durable);
-  BlockResult QueueAppend(DiskAppend& append, uint32_t id);
-  uint32_t FindAppend(const BlockKey& key) const;  // that writes a page of the key, or kNoId
-  bool AppendInFlight(const BlockKey& key) const;
   void OnLogEvent(const LogEvent& event);
   void OnAppended(const LogEvent& event);
   void EndBlockAppend(DiskAppend& append, const LogEvent& event);
@@ -130,6 +119,19 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void WaitForSuccessor(uint32_t id, uint32_t append);
   void Promote(DiskRead& read);
   void OnReclaimed(const LogEvent& event);
+  // demote.cc
+  int RunDemotions();
+  void FindDue();
+  void StartDemotion(EntryId id);
+  bool AdvanceDemotion(uint32_t id);
+  Grant AcquireTarget(uint32_t id);
+  bool SubmitDemotion(uint32_t id);
+  void OnDemotionJob(uint32_t id);
+  void WriteDemotion(uint32_t id);
+  void EndDemotionAppend(DiskAppend& append, const LogEvent& event);
+  void KeepRaw(uint32_t id);
+  void SwapDemoted(uint32_t id);
+  void EndDemotion(uint32_t id);
   // flush.cc, drain.cc, pins.cc
   Live FindLive(const BlockKey& key, EntryId* id);
   bool Forget(EntryId id, uint32_t flush);

@@ -4,13 +4,13 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_LENT_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_LENT_H_
 
-#include "cachesvc/core/engine_state.h"
+#include "cachesvc/core/engine_basics.h"
 
 namespace crumb::core {
 
-class EngineLent : public EngineState {
+class EngineLent : public EngineBasics {
  public:
-  using EngineState::EngineState;
+  using EngineBasics::EngineBasics;
 
   // transfer.cc
   MappedMemory* MappedFor(const Block& block) const;  // null: its transport moves the bytes
@@ -20,10 +20,6 @@ class EngineLent : public EngineState {
   void EndTransfer(const Block& block);
 
   // blocks.cc
-  void Wait(List<Block>& list, Block& block);
-  void WakeAll(List<Block>& list);
-  void EndPhase(Block& block, Phase phase);
-  bool SubmitJob(Block& block);
   bool RunInline(Block& block);  // false: its job is worth the way to a worker thread
 
   // Where the bytes of a put go: to staging, or where the page stays if it is kept as it is.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cachesvc/core/chains.h"
 #include "cachesvc/core/disk_ops.h"
 #include "cachesvc/core/engine.h"
 #include "cachesvc/core/eviction_policy.h"
@@ -24,15 +25,22 @@
 namespace crumb::core {
 
 inline constexpr uint32_t kEventsPerPoll = 64;
-inline constexpr uint32_t kFlushesMax = 8;    // sweeping at once
-inline constexpr uint32_t kAppendsMax = 256;  // disk writes in flight, however many the log takes
-inline constexpr uint32_t kReadsMax = 256;    // disk reads in flight
+inline constexpr uint32_t kFlushesMax = 8;     // sweeping at once
+inline constexpr uint32_t kAppendsMax = 256;   // disk writes in flight, however many the log takes
+inline constexpr uint32_t kReadsMax = 256;     // disk reads in flight
+inline constexpr uint32_t kDemotionsMax = 32;  // in flight
 inline constexpr uint64_t kInlineBytesMax = 20 * 1024;  // of a page that the shard copies itself
 inline constexpr uint64_t kInlineBytesPerTurn = 256 * 1024;
 inline constexpr uint64_t kRetryUs = 1000;  // how soon refused work is tried again at the latest
 
 // Whether a slot could be had: it was, it will be, it cannot be.
 enum class Grant : uint8_t { kGot, kWait, kNever };
+// What room is wanted for: a slot of a class and kind, for a block or for a demotion.
+struct RoomWanted {
+  uint64_t bytes = 0;
+  SlabKind kind = SlabKind::kLasting;
+  uint32_t demotion = kNoId;
+};
 // Whether a key has an entry: it has, it has none, one that is just being forgotten.
 enum class Live : uint8_t { kYes, kNo, kLater };
 
@@ -43,42 +51,13 @@ struct TransferPlan {
   uint32_t tokens = 0;
 };
 
-struct FlushOp {
-  bool used = false;
-  uint32_t generation = 0;
-  uint32_t sequence = 0;
-  bool everything = false;
-  bool by_tenant = false, by_identity = false;
-  uint64_t tenant_prefix = 0, identity_prefix = 0;
-  bool log_asked = false, log_done = false;  // `everything` only
-  uint32_t cursor = 0;                       // entries below it are swept
-  uint32_t cursor_end = 0;
-  uint32_t waiting_for = 0;  // erases and appends in flight
-  BlockResult worst = BlockResult::kOk;
-  std::function<void(absl::Status)> done;
-};
-
-struct DrainOp {
-  bool active = false;
-  uint64_t deadline_us = 0;
-  uint32_t cursor = 0;
-  std::function<void()> done;
-};
-
-// A record that must be forgotten on disk as soon as the log takes the tombstone.
-struct ForgetOp {
-  BlockKey key;
-  DiskLocation location;
-  uint32_t flush = kNoId;
-};
-
 struct PolledEvents {
   std::array<NetEvent, kEventsPerPoll> events;
   size_t count = 0;
 };
 
 struct EngineState {
-  EngineState(const EngineOptions& engine_options, Index engine_index,
+  EngineState(const EngineOptions& engine_options, Index engine_index, Chains engine_chains,
               std::unique_ptr<EvictionPolicy> engine_policy, Arena owner_memory);
 
   uint64_t now() const { return options.clock->now_us(); }
@@ -98,12 +77,15 @@ struct EngineState {
   mutable int epoll_fd = -1;
 
   absl::flat_hash_map<uint32_t, std::shared_ptr<const Binding>> bindings;  // by handle
+  // The same by identity and tenant.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const Binding>> layouts;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> peer_ids;
   absl::flat_hash_map<BlockKey, uint32_t, BlockKeyHash> leaders;        // puts and deletes, by key
   absl::flat_hash_map<std::pair<uint64_t, EntryId>, uint32_t> pin_ids;  // by session and entry
 
   Index index;
+  Chains chains;
   std::unique_ptr<EvictionPolicy> policy;
   Arena owner_memory;
   std::span<uint32_t> slot_owner;  // by slot: entry id + 1
@@ -114,12 +96,14 @@ struct EngineState {
   Slab<Block> blocks;
   Slab<DiskAppend> appends;
   Slab<DiskRead> reads;
+  Slab<Demotion> demotions;
   Slab<FlushOp> flushes;
   Slab<PinRecord> pins;
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
   List<Block> prefetch_wait;              // for a read to end, or for cold room
+  List<Block> fresh_wait;                 // for room in the fresh share
   List<Block> share_wait;                 // their peer holds more than its share
   std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run
@@ -140,6 +124,7 @@ struct EngineState {
   uint32_t prefetches = 0;        // reads in flight
   uint64_t prefetched_bytes = 0;  // in memory, raised by prefetch and not yet got
   uint32_t transient_slots = 0;   // main slots that operations in flight hold or pin
+  uint32_t clear_owner = kNoId;   // the demotion that a run of slabs is being emptied for
   EntryId index_hand = 0;         // where a full index looks for a page on disk to forget
   EngineStats counts;
 };

@@ -11,6 +11,17 @@
 
 namespace crumb {
 
+// Why a fresh page was demoted.
+enum class DemotionReason : uint8_t {
+  kDescendant = 0,  // its chain went on
+  kFull = 1,        // the fresh share was full
+  kIdle = 2,        // its chain did not grow for a while
+  kDrain = 3,
+  kRoom = 4,  // its slab was wanted
+};
+inline constexpr size_t kDemotionReasonCount = 5;
+inline constexpr size_t kPrecisionCount = 4;
+
 enum class EngineOp : uint8_t {
   kPut = 0,
   kGet = 1,
@@ -62,6 +73,13 @@ struct EngineStats {
   uint64_t encode_pages = 0, decode_pages = 0, encode_us = 0, decode_us = 0;
   uint64_t encode_raw_bytes = 0, encode_packed_bytes = 0;
   uint64_t ladder_steps = 0, non_finite_pages = 0;
+  std::array<uint64_t, kDemotionReasonCount> demotions{};
+  uint64_t demotion_failures = 0;  // the page kept its precision, or was forgotten
+  uint64_t demotions_in_flight = 0, fresh_dropped = 0;
+  uint64_t fresh_pages = 0, fresh_used_bytes = 0, fresh_slab_bytes = 0, fresh_capacity_bytes = 0;
+  uint64_t fresh_oldest_us = 0;                   // since the chain of the oldest fresh page grew
+  uint64_t unknown_position_pages = 0;            // encoded at once for want of a position
+  std::array<uint64_t, kPrecisionCount> pages{};  // in all tiers, by precision
   double error_k = 0, energy_k = 0, error_v = 0, energy_v = 0;  // summed over encoded pages
   SegmentLogStats nvme;
   bool nvme_present = false;

@@ -76,7 +76,7 @@ void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
 
 void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
   index.at(id).touched = true;
-  policy->Touch(id);
+  if (!index.at(id).fresh) policy->Touch(id);
   ForgetPrefetched(id);
   PinForBlock(block, id);
   DescribeHit(block, index.at(id), tier);
@@ -197,11 +197,13 @@ void EngineImpl::OnGetJob(Block& block) {
     // The page in memory is not what was stored: nobody may see it again.
     ++counts.checksum_failures_dram;
     ++counts.hit_then_failed;
-    if (block.page_pinned && index.Alive(block.entry, block.entry_generation)) {
+    const bool current = block.page_pinned && index.Alive(block.entry, block.entry_generation) &&
+                         index.at(block.entry).slot == block.page;
+    if (current) {
       const Entry& entry = index.at(block.entry);
       const bool spare = entry.on_disk() && entry.append == kNoId;
       // A record on disk has its own checksum and may still be good.
-      spare ? DetachSlot(block.entry) : ForgetPage(block.entry);
+      spare ? LeaveMemory(block.entry) : ForgetPage(block.entry);
     }
     return Finish(block, BlockResult::kMiss);
   }

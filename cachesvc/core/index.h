@@ -40,8 +40,9 @@ struct Entry {
   uint8_t header_flags;
   bool durable;  // the record at `location` is on stable storage
   bool live;
-  bool touched;     // since its append for eviction began
-  bool prefetched;  // raised by a prefetch, and not yet got
+  bool touched;         // since its append for eviction began
+  bool prefetched : 1;  // raised by a prefetch, and not yet got
+  bool fresh : 1;       // raw because it is recent: to be demoted, in a slab of its kind
 
   bool on_disk() const { return location.generation != 0; }
   bool in_memory() const { return slot.valid(); }

@@ -83,8 +83,8 @@ Session* EngineState::FindSession(SessionId id) const {
   return it == sessions.end() ? nullptr : it->second.get();
 }
 
-std::shared_ptr<const Binding> EngineImpl::FindBinding(uint32_t handle,
-                                                       const Session& session) const {
+std::shared_ptr<const Binding> EngineBasics::FindBinding(uint32_t handle,
+                                                         const Session& session) const {
   const auto it = bindings.find(handle);
   if (it == bindings.end() || it->second->tenant() != session.tenant) return nullptr;
   return it->second;

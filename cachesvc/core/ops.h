@@ -65,6 +65,13 @@ enum class Step : uint8_t {
   kEraseDisk,
 };
 
+// At which precision a put is stored, and for how long.
+enum class Place : uint8_t {
+  kFinal,  // as it will stay
+  kSink,   // raw for good
+  kFresh,  // raw for now
+};
+
 // Work that will report back and keeps the block's memory in use until it does.
 enum class Pending : uint8_t { kNone, kTransfer, kJob, kLoadApart, kAppend, kErase };
 
@@ -104,8 +111,10 @@ struct Block {
   SlotId staging, staging2, page;
   StageHalf half = StageHalf::kIn;  // of staging and staging2
   uint64_t slot_bytes = 0;          // of the slot it waits for
-  uint64_t starved_us = 0;          // since when there is nothing to evict for it; 0: there is
-  uint32_t rung = 0;                // of the ladder
+  SlabKind slot_kind = SlabKind::kLasting;
+  uint64_t starved_us = 0;  // since when there is nothing to evict for it; 0: there is
+  uint32_t rung = 0;        // of the ladder
+  Place place = Place::kFinal;
   EntryId entry = kNoId;
   uint32_t entry_generation = 0;
   std::vector<Segment> segments;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "cachesvc/base/check.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/net/guarded_copy.h"
 
@@ -74,11 +75,11 @@ bool Verify(PageJob& job, PageHeader* header) {
   return true;
 }
 
-void Encode(PageJob& job, uint32_t worker) {
+void EncodeFrom(PageJob& job, Bytes raw, uint32_t worker) {
   const uint32_t payload_bytes = job.codec->payload_bytes();
   job.header.payload_bytes = payload_bytes;
   job.report =
-      job.codec->Encode(job.raw, job.header.token_count, job.effort, PayloadOf(job, payload_bytes),
+      job.codec->Encode(raw, job.header.token_count, job.effort, PayloadOf(job, payload_bytes),
                         job.scratch->Get(worker, *job.codec));
   job.result = job.report.result;
   const bool kept = job.keep_non_finite && job.codec->descriptor().kind == CodecKind::kRaw;
@@ -87,6 +88,31 @@ void Encode(PageJob& job, uint32_t worker) {
     job.result = BlockResult::kOk;
   }
   if (job.result == BlockResult::kOk && job.report.fits) SealInto(job);
+}
+
+void Encode(PageJob& job, uint32_t worker) { EncodeFrom(job, job.raw, worker); }
+
+// REQUIRES: `source` holds a stored page. It must be the raw one of job.header.key, as it was
+// sealed: whatever else lies there is corrupt. Encoding from a lossy page would be a lie.
+void Demote(PageJob& job, uint32_t worker) {
+  constexpr size_t kChecksumAt = offsetof(PageHeader, checksum);
+  PageHeader raw{};
+  std::memcpy(static_cast<void*>(&raw), job.source.data(), offsetof(PageHeader, segment));
+  job.result = BlockResult::kCorrupt;
+  if (CheckHeaderFields(raw) != PageCheck::kOk || raw.key != job.header.key) return;
+  if (raw.payload_bytes != job.header.raw_bytes) return;
+  const Bytes payload = job.source.subspan(kPageHeaderBytes, raw.payload_bytes);
+  const Bytes sealed(reinterpret_cast<const uint8_t*>(&raw), kChecksumAt);
+  if (Xxh3(sealed, payload) != raw.checksum) return;
+  CRUMB_CHECK(raw.precision == Precision::kRaw);
+  // The header of the page that a put would have made at once.
+  const PageHeader wanted = job.header;
+  job.header = raw;
+  job.header.precision = wanted.precision;
+  job.header.codec_id = wanted.codec_id;
+  job.header.flags = wanted.flags;
+  job.header.checksum = 0;
+  EncodeFrom(job, payload, worker);
 }
 
 // Rows past the token count are zero in a decoded page, so the whole of it can be looked at.
@@ -180,6 +206,8 @@ void RunPageJob(void* arg, uint32_t worker) noexcept {
   switch (job.kind) {
     case PageJobKind::kEncode:
       return Encode(job, worker);
+    case PageJobKind::kDemote:
+      return Demote(job, worker);
     case PageJobKind::kAcceptPacked:
       return AcceptPacked(job, worker);
     case PageJobKind::kAcceptPage:

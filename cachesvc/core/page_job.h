@@ -31,6 +31,7 @@ class WorkerScratch {
 
 enum class PageJobKind : uint8_t {
   kEncode,        // raw -> payload in page; seals `header` into page
+  kDemote,        // the same from `source`, a stored raw page, which it verifies first
   kAcceptPacked,  // payload is in page: checks it (through raw), seals `header` into page
   kAcceptPage,    // page came from outside: checks its checksum and payload (through raw)
   kDecode,        // verifies page, decodes payload to raw, hashes raw
@@ -48,7 +49,9 @@ struct PageJob {
   WorkerScratch* scratch = nullptr;
   MutableBytes page;      // slot of the stored page
   MutableBytes raw;       // staging
-  PageHeader header;      // put: what to seal; get: key, codec and length that the page must have
+  MutableBytes source;    // kDemote: slot of the raw page
+  PageHeader header;      // put: what to seal; get: key, codec and length that the page must have;
+                          // demote: key and raw length of the source, codec and flags wanted
   DiskLocation location;  // kVerify
   // Lent memory to copy from before anything else (puts), or to when all else is done (gets); null:
   // none. Its pieces lie in `local`: the stored page or staging.
@@ -72,8 +75,8 @@ struct PageJob {
   // As against checking and copying.
   bool is_codec_work() const {
     if (kind == PageJobKind::kEncode) return codec->descriptor().kind != CodecKind::kRaw;
-    return kind == PageJobKind::kDecode || kind == PageJobKind::kAcceptPacked ||
-           kind == PageJobKind::kAcceptPage;
+    return kind == PageJobKind::kDemote || kind == PageJobKind::kDecode ||
+           kind == PageJobKind::kAcceptPacked || kind == PageJobKind::kAcceptPage;
   }
 };
 

@@ -34,7 +34,7 @@ bool EngineImpl::PrefetchStart(Block& block) {
                  .value_bytes = entry.raw_bytes};
   if (entry.in_memory()) {
     entry.touched = true;
-    policy->Touch(id);
+    if (!entry.fresh) policy->Touch(id);
     return EndPrefetch(block, BlockResult::kOk);
   }
   if (entry.read != kNoId) {
@@ -122,7 +122,7 @@ void EngineImpl::NotePrefetched(EntryId id) {
 }
 
 // It was got, or it leaves memory.
-void EngineImpl::ForgetPrefetched(EntryId id) {
+void EngineBasics::ForgetPrefetched(EntryId id) {
   if (!index.at(id).prefetched) return;
   index.at(id).prefetched = false;
   prefetched_bytes -= pool().memory(index.at(id).slot).size();

@@ -51,8 +51,11 @@ PageHeader MakeHeader(const Block& block, const BoundCodec& codec) {
   header.tenant_prefix = block.binding->tenant_prefix();
   header.part = block.wire.part;
   header.raw_bytes = static_cast<uint32_t>(block.binding->part(block.wire.part).raw_bytes);
-  if (block.rung >
-      block.binding->rung(block.wire.part, block.wire.token_start != kTokenStartUnknown)) {
+  const bool position_known = block.wire.token_start != kTokenStartUnknown;
+  if (block.place == Place::kSink) header.flags |= kPageFlagSink;
+  if (block.place == Place::kFresh) header.flags |= kPageFlagRawTail;
+  if (block.place == Place::kFinal &&
+      block.rung > block.binding->rung(block.wire.part, position_known)) {
     header.flags |= kPageFlagStepped;
   }
   return header;
@@ -109,9 +112,7 @@ bool EngineImpl::PutStart(Block& block) {
   EntryId id = kNoId;
   const Live live = FindLive(block.key, &id);
   if (live == Live::kLater) return Wait(disk_wait, block), false;
-  const bool position_known = block.wire.token_start != kTokenStartUnknown;
-  block.rung =
-      block.form == PageForm::kRaw ? block.binding->rung(block.wire.part, position_known) : 0;
+  PlaceBlock(block);
   if (live == Live::kYes && block.form != PageForm::kPage) {
     if (!IsBetter(block, CodecOf(block).precision, index.at(id))) {
       block.entry = id;
@@ -149,7 +150,8 @@ bool EngineImpl::PutStage(Block& block) {
 bool EngineImpl::PutSlot(Block& block) {
   uint64_t payload_bytes = CodecOf(block).payload_bytes;
   if (block.form == PageForm::kPage) payload_bytes = block.wire.value_bytes - kPageHeaderBytes;
-  switch (AcquireSlot(block, PageSlotBytes(payload_bytes))) {
+  const uint64_t bytes = PageSlotBytes(payload_bytes);
+  switch (block.place == Place::kFresh ? AcquireFresh(block, bytes) : AcquireSlot(block, bytes)) {
     case Grant::kGot:
       block.step = block.pulled ? Step::kPutEncode : Step::kPutPull;
       return true;
@@ -233,9 +235,10 @@ bool EngineImpl::PutEncode(Block& block) {
         block.form == PageForm::kRaw ? PageJobKind::kEncode : PageJobKind::kAcceptPacked;
     block.job.codec = codec.codec.get();
     block.job.header = MakeHeader(block, codec);
-    // A layout that wants raw pages wants them as they are.
-    const bool wants_raw = block.binding->ladder(block.wire.part).front().kind == CodecKind::kRaw;
-    if (wants_raw) block.job.keep_non_finite = true;
+    // A layout that wants raw pages wants them as they are. A fresh page must be one that can be
+    // encoded later.
+    if (!block.binding->lossy(block.wire.part)) block.job.keep_non_finite = true;
+    if (block.place == Place::kFresh) block.job.keep_non_finite = false;
   }
   RunJob(block);
   return false;
@@ -267,7 +270,9 @@ void EngineImpl::OnPutJob(Block& block) {
       job.result != BlockResult::kNonFinite && (job.header.flags & kPageFlagNonFinite) == 0;
   if (!finite) ++counts.non_finite_pages;
   if (job.result == BlockResult::kNonFinite) {
-    if (block.form == PageForm::kRaw && job.keep_non_finite && block.rung < last) {
+    const bool kept = block.form == PageForm::kRaw && block.binding->keep_non_finite_raw();
+    if (kept && (block.rung < last || block.place == Place::kFresh)) {
+      block.place = Place::kFinal;
       ClimbLadder(block, last);
       return;
     }
@@ -287,14 +292,7 @@ void EngineImpl::OnPutJob(Block& block) {
       if (!ClimbLadder(block, block.rung + 1)) Finish(block, BlockResult::kInvalid);
       return;
     }
-    ++counts.encode_pages;
-    counts.encode_us += job.took_us;
-    counts.encode_raw_bytes += job.header.raw_bytes;
-    counts.encode_packed_bytes += PageSlotBytes(job.header.payload_bytes);
-    counts.error_k += report.error_k;
-    counts.energy_k += report.energy_k;
-    counts.error_v += report.error_v;
-    counts.energy_v += report.energy_v;
+    if (block.place != Place::kFresh) CountEncode(job);  // else when it is demoted
   }
   block.step = Step::kPutPublish;
   Run(block);
@@ -334,13 +332,19 @@ bool EngineImpl::PutReplace(Block& block) {
 bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durable) {
   const PageHeader& header = block.job.header;
   EntryId id = index.Find(block.key);
-  if (id == kNoId) id = InsertEntry(block.key);
+  const bool known = id != kNoId;
+  if (!known) id = InsertEntry(block.key);
   if (id == kNoId) {
     if (location.generation != 0) ForgetRecord(block.key, location, kNoId);
     return Finish(block, BlockResult::kNoSpace), false;
   }
-  if (index.at(id).in_memory()) DetachSlot(id);
   Entry& entry = index.at(id);
+  if (known) {
+    CountPage(entry.precision, -1);
+    OrphanDemotion(id);
+    chains.Remove(id);
+    if (entry.in_memory()) DetachSlot(id);
+  }
   if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image
   if (entry.read != kNoId) reads[entry.read].entry = kNoId;
   entry.append = entry.read = kNoId;
@@ -359,10 +363,13 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   entry.header_flags = static_cast<uint8_t>(header.flags);
   entry.location = location;
   entry.durable = location.generation != 0 && durable;
+  entry.fresh = block.place == Place::kFresh;
+  CountPage(entry.precision, 1);
   SetParent(id, header.parent_prefix);
   block.page_owned = false;
   --transient_slots;
   AttachSlot(id, std::exchange(block.page, SlotId{}));
+  NoteCommit(block, id);
   block.entry = id;
   block.entry_generation = entry.generation;
   block.reply = {.tier = Tier::kDram,

@@ -12,28 +12,27 @@ constexpr size_t kClearBatch = 64;
 constexpr uint64_t kStarvedUsMax = 50'000;  // without anything to evict
 }  // namespace
 
-Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes) {
+Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes, SlabKind kind) {
   if (!pool().CanEverFit(bytes)) return Grant::kNever;
   block.slot_bytes = bytes;
+  block.slot_kind = kind;
   if (!slot_wait.empty() && retrying != &slot_wait) {
     Wait(slot_wait, block);
     return Grant::kWait;
   }
   Grant grant = Grant::kGot;
   for (int i = 0; i < kEvictionsPerGrant && grant == Grant::kGot; ++i) {
-    if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
+    if (const SlotId slot = pool().Allocate(bytes, kind); slot.valid()) {
       block.page = slot;
       block.page_owned = true;
       block.starved_us = 0;
       ++transient_slots;
       return Grant::kGot;
     }
-    grant = MakeRoom(bytes);
+    grant = MakeRoom({.bytes = bytes, .kind = kind});
   }
   if (grant == Grant::kNever) {
-    // What operations in flight hold comes back soon, unless it is pinned by clients as well.
-    if (block.starved_us == 0) block.starved_us = now();
-    if (transient_slots == 0 || now() - block.starved_us >= kStarvedUsMax) return Grant::kNever;
+    if (Starve(block) == Grant::kNever) return Grant::kNever;
   } else {
     block.starved_us = 0;
   }
@@ -41,41 +40,106 @@ Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes) {
   return Grant::kWait;
 }
 
+// Nothing can be freed now. What operations in flight hold comes back soon, unless it is pinned by
+// clients as well.
+Grant EngineImpl::Starve(Block& block) {
+  if (block.starved_us == 0) block.starved_us = now();
+  const bool for_long = now() - block.starved_us >= kStarvedUsMax;
+  return transient_slots == 0 || for_long ? Grant::kNever : Grant::kWait;
+}
+
+// A slot for a fresh page: within the fresh share, waiting for a demotion as for an eviction.
+Grant EngineImpl::AcquireFresh(Block& block, uint64_t bytes) {
+  block.slot_bytes = bytes;
+  block.slot_kind = SlabKind::kFresh;
+  const bool first = fresh_wait.empty() || retrying == &fresh_wait;
+  if (first && pool().fresh_used_bytes() + PagePool::ClassBytes(bytes) <= FreshLimit()) {
+    return AcquireSlot(block, bytes, SlabKind::kFresh);
+  }
+  const bool nothing_to_demote =
+      chains.size(FreshQueue::kGrowing) == 0 && chains.size(FreshQueue::kDue) == 0 && AllStuck();
+  const bool hopeless = nothing_to_demote || (demotions.taken() > 0 && AllStuck());
+  if (first && hopeless) {
+    if (Starve(block) == Grant::kNever) return Grant::kNever;
+  } else {
+    block.starved_us = 0;
+  }
+  Wait(fresh_wait, block);
+  return Grant::kWait;
+}
+
 // kGot: something was freed, try again. kWait: something will be freed. kNever: nothing can be.
-Grant EngineImpl::MakeRoom(uint64_t bytes) {
-  const auto size_class = static_cast<uint32_t>(PagePool::ClassBytes(bytes) / kPageAlignment);
-  const EntryId victim = policy->Victim(size_class);
-  if (victim != kNoId) return EvictOne(victim);
-  return MakeRoomByClearing(bytes);
+Grant EngineImpl::MakeRoom(const RoomWanted& wanted) {
+  if (wanted.kind == SlabKind::kLasting) {
+    const auto size_class =
+        static_cast<uint32_t>(PagePool::ClassBytes(wanted.bytes) / kPageAlignment);
+    const EntryId victim = policy->Victim(size_class);
+    if (victim != kNoId) return EvictOne(victim);
+  }
+  return MakeRoomByClearing(wanted);
 }
 
 // The class has nothing to give: a run of slabs of other classes is emptied for it. A run stays
 // chosen until it is empty, unless a client pinned a page in it; choosing anew each time would
 // evict all over the pool and free nothing.
-Grant EngineImpl::MakeRoomByClearing(uint64_t bytes) {
-  if (pool().clearing_bytes() != PagePool::ClassBytes(bytes)) {
+Grant EngineImpl::MakeRoomByClearing(const RoomWanted& wanted) {
+  const bool chosen = pool().clearing_bytes() == PagePool::ClassBytes(wanted.bytes) &&
+                      pool().clearing_kind() == wanted.kind;
+  if (!chosen) {
+    // One run at a time: a demotion's is emptied before another is chosen, and a demotion waits for
+    // that of the blocks.
+    if (clear_owner != kNoId) return Grant::kWait;
+    if (wanted.demotion != kNoId && pool().clearing_bytes() != 0) return Grant::kNever;
     const EntryId oldest = policy->Victim(kAnyClass);
-    if (oldest == kNoId || !pool().BeginClear(bytes, index.at(oldest).slot)) {
+    const SlotId hint = oldest == kNoId ? SlotId{} : index.at(oldest).slot;
+    const bool something = oldest != kNoId || chains.front(FreshQueue::kGrowing) != kNoId;
+    if (!something || !pool().BeginClear(wanted.bytes, hint, wanted.kind)) {
       return evictions > 0 ? Grant::kWait : Grant::kNever;
     }
+    clear_owner = wanted.demotion;
   }
   std::array<SlotId, kClearBatch> batch;
   const size_t count = pool().NextToClear(absl::MakeSpan(batch));
   Grant best = count == 0 ? Grant::kWait : Grant::kNever;  // 0: released, but pinned for a moment
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t owner = slot_owner[batch[i].value];
-    const bool of_an_operation = owner == 0 || index.at(owner - 1).append != kNoId;
-    if (!of_an_operation && index.at(owner - 1).client_pins > 0) {
+    const Grant grant = ClearSlot(batch[i], wanted.demotion);
+    if (grant == Grant::kNever) {
       pool().CancelClear();
-      return Grant::kNever;
+      clear_owner = kNoId;
+      return grant;
     }
-    if (of_an_operation || pool().pins(batch[i]) > 0) {
-      best = std::min(best, Grant::kWait);
-    } else {
-      best = std::min(best, EvictOne(owner - 1));
-    }
+    best = std::min(best, grant);
   }
   return best;
+}
+
+// kNever: a client's pin keeps it.
+Grant EngineImpl::ClearSlot(SlotId slot, uint32_t demotion) {
+  const uint32_t owner = slot_owner[slot.value];
+  if (owner == 0 || index.at(owner - 1).append != kNoId) return Grant::kWait;  // of an operation
+  const Entry& entry = index.at(owner - 1);
+  if (entry.fresh) return EvictFresh(owner - 1, demotion);
+  if (entry.client_pins > 0) return Grant::kNever;
+  return pool().pins(slot) > 0 ? Grant::kWait : EvictOne(owner - 1);
+}
+
+// A fresh page leaves its slot by being demoted. It is forgotten where no slot can be had for that,
+// and where its slot is wanted for a demotion: the two would wait for each other.
+Grant EngineImpl::EvictFresh(EntryId id, uint32_t wanted_by) {
+  const uint32_t demotion = chains.demotion(id);
+  const bool waits_too = demotion == kNoId || demotions[demotion].step == DemotionStep::kSlot;
+  bool stuck = AllStuck() && demotions.free() == 0;
+  if (demotion != kNoId) stuck = demotions[demotion].stuck;
+  if (wanted_by != kNoId) stuck = waits_too;
+  if (!stuck) {
+    if (chains.queue(id) == FreshQueue::kGrowing) MakeDue(id, DemotionReason::kRoom);
+    return Grant::kWait;
+  }
+  const Entry& entry = index.at(id);
+  if (entry.client_pins > 0) return Grant::kNever;
+  ++counts.fresh_dropped;
+  entry.on_disk() ? LeaveMemory(id) : EraseEntry(id);
+  return Grant::kGot;
 }
 
 Grant EngineImpl::EvictOne(EntryId id) {
@@ -105,6 +169,7 @@ Grant EngineImpl::EvictOne(EntryId id) {
 void EngineImpl::KeepEvictionsAhead() {
   if (slot_wait.empty() || log == nullptr || !options.nvme_admit_all) return;
   const uint32_t wanted = std::min(slot_wait.size(), options.limits.evictions_max);
+  if (blocks[slot_wait.front()].slot_kind == SlabKind::kFresh) return;
   const uint64_t bytes = PagePool::ClassBytes(blocks[slot_wait.front()].slot_bytes);
   for (uint32_t i = evictions; i < wanted; ++i) {
     const EntryId victim = policy->Victim(static_cast<uint32_t>(bytes / kPageAlignment));
@@ -133,77 +198,9 @@ bool EngineImpl::AcquireStaging(Block& block, uint64_t bytes, StageHalf half) {
   return false;
 }
 
-void EngineImpl::CountStaging(Block& block, SlotId slot) {
+void EngineBasics::CountStaging(Block& block, SlotId slot) {
   if (!peers.Alive(block.peer, block.peer_generation)) return;
   peers[block.peer].staged_bytes[static_cast<size_t>(block.half)] += pool().memory(slot).size();
-}
-
-void EngineImpl::AttachSlot(EntryId id, SlotId slot) {
-  Entry& entry = index.at(id);
-  CRUMB_CHECK(!entry.in_memory() && slot.valid());
-  entry.slot = slot;
-  entry.touched = false;
-  slot_owner[slot.value] = id + 1;
-  policy->Insert(id, static_cast<uint32_t>(pool().memory(slot).size() / kPageAlignment));
-  policy->SetChildren(id, entry.children);
-  if (entry.client_pins > 0) pool().Pin(slot);
-  Rehold(id);
-}
-
-void EngineImpl::DetachSlot(EntryId id) {
-  Entry& entry = index.at(id);
-  CRUMB_CHECK(entry.in_memory());
-  ForgetPrefetched(id);
-  policy->Erase(id);
-  slot_owner[entry.slot.value] = 0;
-  if (entry.client_pins > 0) pool().Unpin(entry.slot);
-  pool().Release(entry.slot);
-  entry.slot = {};
-}
-
-void EngineImpl::PinForBlock(Block& block, EntryId id) {
-  const Entry& entry = index.at(id);
-  pool().Pin(entry.slot);
-  ++transient_slots;
-  block.page = entry.slot;
-  block.page_pinned = true;
-  block.entry = id;
-  block.entry_generation = entry.generation;
-  Rehold(id);
-}
-
-void EngineImpl::Rehold(EntryId id) {
-  const Entry& entry = index.at(id);
-  if (!entry.in_memory()) return;
-  if (pool().pins(entry.slot) > 0) {
-    policy->Hold(id);
-  } else {
-    policy->Unhold(id);
-  }
-}
-
-void EngineImpl::SetParent(EntryId id, uint64_t parent_prefix) {
-  Entry& entry = index.at(id);
-  if (entry.parent_prefix == parent_prefix) return;
-  for (const uint64_t prefix : {entry.parent_prefix, parent_prefix}) {
-    if (prefix == 0) continue;
-    const EntryId parent = index.FindPrefix(prefix);
-    if (parent == kNoId) continue;
-    uint32_t& children = index.at(parent).children;
-    if (prefix == parent_prefix) {
-      ++children;
-    } else if (children > 0) {
-      --children;
-    }
-    policy->SetChildren(parent, children);
-  }
-  entry.parent_prefix = parent_prefix;
-}
-
-void EngineImpl::EraseEntry(EntryId id) {
-  SetParent(id, 0);
-  if (index.at(id).in_memory()) DetachSlot(id);
-  index.Erase(id);
 }
 
 // The page is gone in every tier, also after a restart.
@@ -218,14 +215,14 @@ void EngineImpl::ForgetPage(EntryId id) {
 // tombstone would hide that too.
 EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   EntryId id = index.Insert(key);
-  if (id != kNoId) return id;
+  if (id != kNoId) return Adopt(id);
   for (uint32_t i = 0; i < kEventsPerPoll; ++i) {
     index_hand = index_hand + 1 < index.scan_end() ? index_hand + 1 : 0;
     const Entry& entry = index.at(index_hand);
     if (!entry.live || entry.in_memory() || entry.read != kNoId) continue;
     if (FindAppend(entry.key) != kNoId) continue;
     ForgetPage(index_hand);
-    return index.Insert(key);
+    return Adopt(index.Insert(key));
   }
   const EntryId victim = policy->Victim(kAnyClass);
   if (victim == kNoId || FindAppend(index.at(victim).key) != kNoId) return kNoId;
@@ -233,7 +230,7 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   ++counts.evicted_dropped;
   counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);
   ForgetPage(victim);
-  return index.Insert(key);
+  return Adopt(index.Insert(key));
 }
 
 }  // namespace crumb::core

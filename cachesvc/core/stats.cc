@@ -15,8 +15,16 @@ EngineStats EngineImpl::Stats() const {
   stats.pool_pinned = pool().pinned_slots();
   stats.staging_capacity_bytes = pool().staging_capacity_bytes();
   stats.staging_used_bytes = pool().staging_used_bytes();
+  stats.fresh_capacity_bytes = FreshLimit();
+  stats.fresh_used_bytes = pool().fresh_used_bytes();
+  stats.fresh_slab_bytes = pool().fresh_slab_bytes();
+  stats.demotions_in_flight = demotions.taken();
+  stats.fresh_pages = chains.size(FreshQueue::kGrowing) + chains.size(FreshQueue::kDue);
+  if (const EntryId oldest = chains.front(FreshQueue::kGrowing); oldest != kNoId) {
+    stats.fresh_oldest_us = now() - chains.queued_us(oldest);
+  }
   stats.index_entries = index.size();
-  stats.index_bytes = index.bytes_used();
+  stats.index_bytes = index.bytes_used() + uint64_t{index.scan_end()} * Chains::kBytesPerEntry;
   stats.sessions = sessions.size();
   stats.peers = peers.taken();
   stats.pins = pins.taken();

@@ -7,9 +7,11 @@
 namespace crumb::core {
 
 EngineState::EngineState(const EngineOptions& engine_options, Index engine_index,
-                         std::unique_ptr<EvictionPolicy> engine_policy, Arena engine_owner_memory)
+                         Chains engine_chains, std::unique_ptr<EvictionPolicy> engine_policy,
+                         Arena engine_owner_memory)
     : options(engine_options),
       index(std::move(engine_index)),
+      chains(std::move(engine_chains)),
       policy(std::move(engine_policy)),
       owner_memory(std::move(engine_owner_memory)),
       slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
@@ -20,12 +22,14 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
       blocks(engine_options.limits.blocks_in_flight_max),
       appends(kAppendsMax),
       reads(kReadsMax),
+      demotions(kDemotionsMax),
       flushes(kFlushesMax),
       pins(engine_options.limits.pins_max),
       request_timers(engine_options.limits.requests_max),
       pin_timers(engine_options.limits.pins_max),
       reply_buffer(ReplyBytes(kBlocksPerRequestMax)) {
   bindings.reserve(options.limits.layouts_max);
+  layouts.reserve(options.limits.layouts_max);
   peer_ids.reserve(options.limits.peers_max);
   leaders.reserve(options.limits.blocks_in_flight_max);
   unsent.reserve(options.limits.requests_max);
@@ -41,6 +45,7 @@ void EngineImpl::OnRecord(const RecoveredRecord& record) {
   if (id != kNoId) return;  // one record per key is live
   id = index.Insert(header.key);
   if (id == kNoId) return;
+  Adopt(id);
   Entry& entry = index.at(id);
   entry.identity_prefix = header.identity_prefix;
   entry.tenant_prefix = header.tenant_prefix;
@@ -56,7 +61,9 @@ void EngineImpl::OnRecord(const RecoveredRecord& record) {
   entry.lossy_depth = header.lossy_depth;
   entry.header_flags = static_cast<uint8_t>(header.flags);
   entry.durable = true;
+  CountPage(entry.precision, 1);
   SetParent(id, header.parent_prefix);
+  NoteRecovered(id);
 }
 
 int EngineImpl::Poll() {
@@ -84,12 +91,13 @@ int EngineImpl::RunReady() {
   for (size_t i = 0; i < log_event_count; ++i) OnLogEvent(log_events[i]);
   work += static_cast<int>(std::exchange(log_event_count, 0));
   work += RunTimers();
-  for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &slot_wait, &prefetch_wait,
-                            &stage_wait[0], &stage_wait[1], &ready}) {
+  work += RunDemotions();
+  for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &fresh_wait, &slot_wait,
+                            &prefetch_wait, &stage_wait[0], &stage_wait[1], &ready}) {
     work += RetryList(*list);
   }
   work += RetryShares();
-  if (slot_wait.empty()) pool().CancelClear();
+  if (slot_wait.empty() && clear_owner == kNoId) pool().CancelClear();
   KeepEvictionsAhead();
   RetryUnverified();
   RetryUnsent();

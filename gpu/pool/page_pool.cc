@@ -35,11 +35,21 @@ struct SlotMeta {
   uint32_t next_free = kNone;
 };
 
+// What the slots of a slab have in common.
+struct SlabClass {
+  uint32_t units = 0;
+  SlabKind kind = SlabKind::kLasting;
+  uint64_t key() const { return uint64_t{units} << 1 | static_cast<uint64_t>(kind); }
+  friend bool operator==(const SlabClass&, const SlabClass&) = default;
+};
+
 // Kept at the first slab of a run; other slabs of the run only know `head`.
 struct Slab {
   uint32_t head = kNone;  // first slab of the extent; kNone = free
   uint32_t slabs = 0;
   uint32_t class_units = 0;
+  SlabKind kind = SlabKind::kLasting;
+  SlabClass slab_class() const { return {class_units, kind}; }
   uint32_t slots = 0;
   uint32_t slots_taken = 0;  // owned or zombie
   uint32_t slots_pinned = 0;
@@ -56,7 +66,7 @@ struct Geometry {
 struct Window {  // the run that is being emptied
   uint32_t first = kNone;
   uint32_t slabs = 0;
-  uint32_t class_units = 0;
+  SlabClass slab_class;
   bool active() const { return first != kNone; }
   bool Contains(uint32_t slab) const { return active() && slab >= first && slab < first + slabs; }
 };
@@ -72,9 +82,9 @@ struct PagePool::Impl {
   std::span<SlotMeta> meta;
   std::span<SlotState> state;
   std::array<std::unique_ptr<StagingArea>, 2> staging;   // by StageHalf, equal halves
-  absl::flat_hash_map<uint32_t, uint32_t> open_extents;  // class -> first extent with a free slot
+  absl::flat_hash_map<uint64_t, uint32_t> open_extents;  // class key -> first with a free slot
   Window window;
-  uint64_t used_units = 0, used_slots = 0, pinned_slots = 0;
+  uint64_t used_units = 0, used_slots = 0, pinned_slots = 0, fresh_units = 0, fresh_slabs = 0;
   uint32_t free_slabs = 0;
 
   Geometry GeometryOf(uint32_t class_units) const;
@@ -87,14 +97,14 @@ struct PagePool::Impl {
     return at < half ? Staged{staging[0].get(), at} : Staged{staging[1].get(), at - half};
   }
   uint32_t HeadOf(uint32_t unit) const { return slabs[unit / units_per_slab].head; }
-  uint32_t FindFreeRun(uint32_t count, uint32_t class_units) const;
-  bool MakeExtent(uint32_t class_units);
+  uint32_t FindFreeRun(uint32_t count, SlabClass wanted) const;
+  bool MakeExtent(SlabClass wanted);
   void List(uint32_t head);
   void Unlist(uint32_t head);
   void FreeSlot(uint32_t unit);
   void DissolveExtent(uint32_t head);
   bool WindowIsClear() const;
-  bool TryWindow(uint32_t first, uint32_t count, uint32_t class_units);
+  bool TryWindow(uint32_t first, uint32_t count, SlabClass wanted);
   void CloseWindow();
   void OpenWindow();
 };
@@ -119,26 +129,29 @@ Geometry PagePool::Impl::GeometryOf(uint32_t class_units) const {
   return best;
 }
 
-uint32_t PagePool::Impl::FindFreeRun(uint32_t count, uint32_t class_units) const {
+uint32_t PagePool::Impl::FindFreeRun(uint32_t count, SlabClass wanted) const {
   uint32_t run = 0;
   for (uint32_t slab = 0; slab < slabs.size(); ++slab) {
-    const bool closed = window.Contains(slab) && window.class_units != class_units;
+    const bool closed = window.Contains(slab) && window.slab_class != wanted;
     run = slabs[slab].head == kNone && !closed ? run + 1 : 0;
     if (run == count) return slab + 1 - count;
   }
   return kNone;
 }
 
-bool PagePool::Impl::MakeExtent(uint32_t class_units) {
+bool PagePool::Impl::MakeExtent(SlabClass wanted) {
+  const uint32_t class_units = wanted.units;
   const Geometry geometry = GeometryOf(class_units);
   if (geometry.slabs == 0 || free_slabs < geometry.slabs) return false;
-  const uint32_t head = FindFreeRun(geometry.slabs, class_units);
+  const uint32_t head = FindFreeRun(geometry.slabs, wanted);
   if (head == kNone) return false;
   for (uint32_t i = 0; i < geometry.slabs; ++i) slabs[head + i].head = head;
   free_slabs -= geometry.slabs;
   Slab& extent = slabs[head];
   extent.slabs = geometry.slabs;
   extent.class_units = class_units;
+  extent.kind = wanted.kind;
+  if (wanted.kind == SlabKind::kFresh) fresh_slabs += geometry.slabs;
   extent.slots = geometry.slots;
   extent.slots_taken = extent.slots_pinned = 0;
   const uint32_t first_unit = head * units_per_slab;
@@ -148,7 +161,7 @@ bool PagePool::Impl::MakeExtent(uint32_t class_units) {
     state[unit] = SlotState::kFree;
     meta[unit] = {0, i + 1 < geometry.slots ? unit + class_units : kNone};
   }
-  if (window.class_units == class_units) OpenWindow();
+  if (window.active() && window.slab_class == wanted) OpenWindow();
   List(head);
   return true;
 }
@@ -156,7 +169,7 @@ bool PagePool::Impl::MakeExtent(uint32_t class_units) {
 void PagePool::Impl::List(uint32_t head) {
   Slab& extent = slabs[head];
   if (extent.listed) return;
-  auto [it, fresh] = open_extents.try_emplace(extent.class_units, kNone);
+  auto [it, fresh] = open_extents.try_emplace(extent.slab_class().key(), kNone);
   extent.prev = kNone;
   extent.next = fresh ? kNone : it->second;
   if (extent.next != kNone) slabs[extent.next].prev = head;
@@ -171,9 +184,9 @@ void PagePool::Impl::Unlist(uint32_t head) {
   if (extent.prev != kNone) {
     slabs[extent.prev].next = extent.next;
   } else if (extent.next != kNone) {
-    open_extents[extent.class_units] = extent.next;
+    open_extents[extent.slab_class().key()] = extent.next;
   } else {
-    open_extents.erase(extent.class_units);
+    open_extents.erase(extent.slab_class().key());
   }
   extent.listed = false;
 }
@@ -192,6 +205,7 @@ void PagePool::Impl::FreeSlot(uint32_t unit) {
   extent.free_head = unit;
   --extent.slots_taken;
   used_units -= extent.class_units;
+  if (extent.kind == SlabKind::kFresh) fresh_units -= extent.class_units;
   --used_slots;
   if (extent.slots_taken == 0) {
     DissolveExtent(head);
@@ -208,10 +222,11 @@ void PagePool::Impl::DissolveExtent(uint32_t head) {
   }
   for (uint32_t i = 0; i < extent.slabs; ++i) slabs[head + i] = Slab{};
   free_slabs += extent.slabs;
+  if (extent.kind == SlabKind::kFresh) fresh_slabs -= extent.slabs;
 }
 
 // The window grows to whole extents, so that what is closed empties as a unit.
-bool PagePool::Impl::TryWindow(uint32_t first, uint32_t count, uint32_t class_units) {
+bool PagePool::Impl::TryWindow(uint32_t first, uint32_t count, SlabClass wanted) {
   if (slabs[first].head != kNone) {
     const uint32_t head = slabs[first].head;
     count += first - head;
@@ -227,7 +242,7 @@ bool PagePool::Impl::TryWindow(uint32_t first, uint32_t count, uint32_t class_un
     if (slabs[head].slots_pinned > 0) return false;
     slab = head + slabs[head].slabs;
   }
-  window = {first, slab - first, class_units};
+  window = {first, slab - first, wanted};
   return true;
 }
 
@@ -291,14 +306,15 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(const PagePoolOptions
   return pool;
 }
 
-SlotId PagePool::Allocate(uint64_t bytes) {
+SlotId PagePool::Allocate(uint64_t bytes, SlabKind kind) {
   Impl& impl = *impl_;
   if (!CanEverFit(bytes)) return {};
   const auto class_units = static_cast<uint32_t>(ClassBytes(bytes) / kUnit);
-  auto it = impl.open_extents.find(class_units);
+  const SlabClass wanted{class_units, kind};
+  auto it = impl.open_extents.find(wanted.key());
   if (it == impl.open_extents.end()) {
-    if (!impl.MakeExtent(class_units)) return {};
-    it = impl.open_extents.find(class_units);
+    if (!impl.MakeExtent(wanted)) return {};
+    it = impl.open_extents.find(wanted.key());
   }
   const uint32_t head = it->second;
   Slab& extent = impl.slabs[head];
@@ -309,6 +325,7 @@ SlotId PagePool::Allocate(uint64_t bytes) {
   ++extent.slots_taken;
   if (extent.free_head == kNone) impl.Unlist(head);
   impl.used_units += class_units;
+  if (kind == SlabKind::kFresh) impl.fresh_units += class_units;
   ++impl.used_slots;
   return SlotId{unit};
 }
@@ -384,7 +401,7 @@ bool PagePool::CanEverStage(uint64_t bytes) const {
   return bytes <= static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }
 
-bool PagePool::BeginClear(uint64_t bytes, SlotId hint) {
+bool PagePool::BeginClear(uint64_t bytes, SlotId hint, SlabKind kind) {
   Impl& impl = *impl_;
   CancelClear();
   if (!CanEverFit(bytes)) return false;
@@ -395,7 +412,7 @@ bool PagePool::BeginClear(uint64_t bytes, SlotId hint) {
       hint.valid() && hint.value < impl.main_units ? hint.value / impl.units_per_slab : 0;
   const uint32_t begin = std::min(wanted, starts - 1);
   for (uint32_t i = 0; i < starts; ++i) {
-    if (impl.TryWindow((begin + i) % starts, count, class_units)) {
+    if (impl.TryWindow((begin + i) % starts, count, {class_units, kind})) {
       impl.CloseWindow();
       return true;
     }
@@ -419,9 +436,10 @@ size_t PagePool::NextToClear(absl::Span<SlotId> out) const {
 }
 
 uint64_t PagePool::clearing_bytes() const {
-  return impl_->window.active() ? impl_->window.class_units * kUnit : 0;
+  return impl_->window.active() ? impl_->window.slab_class.units * kUnit : 0;
 }
 
+SlabKind PagePool::clearing_kind() const { return impl_->window.slab_class.kind; }
 void PagePool::CancelClear() { impl_->OpenWindow(); }
 
 MutableBytes PagePool::arena() const { return impl_->arena.bytes(); }
@@ -432,6 +450,14 @@ uint64_t PagePool::used_bytes() const { return impl_->used_units * kUnit; }
 uint64_t PagePool::pinned_slots() const { return impl_->pinned_slots; }
 uint64_t PagePool::used_slots() const { return impl_->used_slots; }
 uint64_t PagePool::free_slabs() const { return impl_->free_slabs; }
+SlabKind PagePool::kind(SlotId slot) const {
+  CRUMB_CHECK(slot.value < impl_->main_units);
+  return impl_->slabs[impl_->HeadOf(slot.value)].kind;
+}
+uint64_t PagePool::fresh_used_bytes() const { return impl_->fresh_units * kUnit; }
+uint64_t PagePool::fresh_slab_bytes() const {
+  return impl_->fresh_slabs * impl_->units_per_slab * kUnit;
+}
 uint64_t PagePool::staging_capacity_bytes() const {
   return 2 * static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }

@@ -1,6 +1,7 @@
 // PagePool: slots for pages over one registered arena, with pins. The arena is cut in two areas.
-//   main     slots of stored pages. Slabs hold slots of one size class each and change class only
-//            when empty; a class whose size fits a slab badly takes a run of slabs.
+//   main     slots of stored pages. Slabs hold slots of one size class and kind each and change
+//            that only when empty; a class whose size fits a slab badly takes a run of slabs.
+//            Fresh pages are a kind of their own: they leave together, and whole slabs empty.
 //   staging  short-lived buffers of operations in flight (raw pages, reads from NVMe), first fit,
 //            so that a pool full of stored or pinned pages can never stop a transfer; one half for
 //            what comes in, one for what goes out, so that neither can starve the other.
@@ -31,6 +32,7 @@ struct PagePoolOptions {
   bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise
 };
 
+enum class SlabKind : uint8_t { kLasting = 0, kFresh = 1 };
 enum class StageHalf : uint8_t { kIn = 0, kOut = 1 };
 
 inline constexpr uint64_t kPoolBytesMin = 1ull << 20;
@@ -43,8 +45,8 @@ class PagePool {
   ~PagePool();
 
   // A slot of at least `bytes` (rounded up to kPageAlignment), owned by the caller, unpinned.
-  // Invalid when no free slot of that class and no empty slab is left: evict and retry.
-  SlotId Allocate(uint64_t bytes);
+  // Invalid when no free slot of that class and kind and no empty slab is left: evict and retry.
+  SlotId Allocate(uint64_t bytes, SlabKind kind = SlabKind::kLasting);
   // The same from one half of the staging area; released like any slot. Invalid when it is full.
   SlotId AllocateStaging(uint64_t bytes, StageHalf half);
   // Ends ownership; the memory is reused once the last pin is gone.
@@ -64,11 +66,12 @@ class PagePool {
   // other classes must be emptied. BeginClear picks one without pinned slots, around `hint` if it
   // can, and closes it: Allocate of other classes keeps out. False if every run has a pin. One run
   // at a time; it opens again when Allocate takes it or with CancelClear.
-  bool BeginClear(uint64_t bytes, SlotId hint);
+  bool BeginClear(uint64_t bytes, SlotId hint, SlabKind kind = SlabKind::kLasting);
   // Owned slots that still lie in the closed run: release them.
   size_t NextToClear(absl::Span<SlotId> out) const;
   void CancelClear();
   uint64_t clearing_bytes() const;  // class size that a run is closed for; 0: none is
+  SlabKind clearing_kind() const;   // and its kind
 
   MutableBytes arena() const;
   uint64_t capacity_bytes() const;  // of the main area
@@ -76,6 +79,9 @@ class PagePool {
   uint64_t pinned_slots() const;    // main slots with at least one pin
   uint64_t used_slots() const;      // main
   uint64_t free_slabs() const;
+  SlabKind kind(SlotId slot) const;         // of a main slot
+  uint64_t fresh_used_bytes() const;        // of used_bytes, in fresh slabs
+  uint64_t fresh_slab_bytes() const;        // of the slabs that hold them
   uint64_t staging_capacity_bytes() const;  // both halves
   uint64_t staging_used_bytes() const;
   uint64_t staging_free_bytes(StageHalf half) const;

@@ -163,6 +163,8 @@ void Rig::Start() {
   engine_options.pool = pool.get();
   engine_options.queue = options.device_queue != nullptr ? options.device_queue : &queue;
   engine_options.max_lossy_depth = options.max_lossy_depth;
+  engine_options.fresh_percent = options.fresh_percent;
+  engine_options.fresh_idle_us = options.fresh_idle_us;
   engine_options.nvme_admit_all = options.nvme_admit_all;
   auto made = Engine::Create(engine_options);
   EXPECT_TRUE(made.ok()) << made.status();
@@ -200,6 +202,7 @@ LayoutBinding Rig::Bind(CodecKind kind, const std::string& tenant) const {
   binding.layout = layout;
   binding.tenant = tenant;
   binding.keep_non_finite_raw = options.keep_non_finite_raw;
+  binding.windows = options.windows;
   for (const PartShape& part : layout->parts()) {
     std::vector<std::shared_ptr<const PageCodec>> ladder;
     for (CodecKind rung = kind; rung != CodecKind::kRaw; rung = StepUp(rung)) {

@@ -201,6 +201,9 @@ struct RigOptions {
   bool keep_non_finite_raw = false;
   uint32_t parts = 1;
   uint8_t max_lossy_depth = 255;
+  WindowPolicy windows = {};
+  uint8_t fresh_percent = 50;
+  uint64_t fresh_idle_us = 0;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   bool nvme_admit_all = true;
   DeviceQueue* device_queue = nullptr;  // null: the rig's own, which runs jobs in Poll

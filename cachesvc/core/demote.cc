@@ -1,0 +1,268 @@
+// demote: a fresh page gets its final precision: a new slot -> encoded from the stored raw page,
+// which is verified first -> (where the raw page is on disk: written, so that nothing that was
+// promised is lost in between) -> the entry has the new slot. Old pins keep the old one.
+// PROMISE: nothing is ever encoded from a lossy page; what comes out equals, byte for byte, what a
+// put that encodes at once would have stored.
+#include <utility>
+
+#include "cachesvc/core/engine_impl.h"
+
+namespace crumb::core {
+namespace {
+
+constexpr int kEvictionsPerTarget = 64;
+
+}  // namespace
+
+int EngineImpl::RunDemotions() {
+  FindDue();
+  int work = 0;
+  while (demotions.free() > 0 && chains.front(FreshQueue::kDue) != kNoId) {
+    StartDemotion(chains.front(FreshQueue::kDue));
+    ++work;
+  }
+  for (uint32_t id = 0; id < demotions.size() && demotions.taken() > 0; ++id) {
+    if (demotions[id].used && AdvanceDemotion(id)) ++work;
+  }
+  return work;
+}
+
+// Which fresh pages must go: those of chains that stood still, and as many as make room for the
+// blocks that wait for the fresh share, oldest first.
+void EngineImpl::FindDue() {
+  while (NextIdleUs() <= now()) {
+    MakeDue(chains.front(FreshQueue::kGrowing), DemotionReason::kIdle);
+  }
+  if (fresh_wait.empty()) return;
+  const uint64_t bytes = PagePool::ClassBytes(blocks[fresh_wait.front()].slot_bytes);
+  const uint64_t used = pool().fresh_used_bytes();
+  const uint64_t room = used < FreshLimit() ? (FreshLimit() - used) / bytes : 0;
+  const uint64_t wanted = fresh_wait.size() > room ? fresh_wait.size() - room : 0;
+  while (chains.size(FreshQueue::kDue) + demotions.taken() < wanted) {
+    const EntryId oldest = chains.front(FreshQueue::kGrowing);
+    if (oldest == kNoId) return;
+    MakeDue(oldest, DemotionReason::kFull);
+  }
+}
+
+void EngineImpl::StartDemotion(EntryId entry_id) {
+  const Entry& entry = index.at(entry_id);
+  CRUMB_CHECK(entry.fresh && entry.in_memory() && entry.precision == Precision::kRaw);
+  const uint32_t id = demotions.Take();
+  Demotion& demotion = demotions[id];
+  demotion.entry = entry_id;
+  demotion.reason = chains.reason(entry_id);
+  demotion.step = DemotionStep::kSlot;
+  demotion.stuck = false;
+  demotion.binding = layouts.at({entry.identity_prefix, entry.tenant_prefix});
+  demotion.part = entry.part;
+  demotion.source = entry.slot;
+  demotion.target = {};
+  demotion.rung = 0;
+  demotion.started_us = now();
+  pool().Pin(entry.slot);
+  ++transient_slots;
+  chains.Remove(entry_id);
+  chains.SetDemotion(entry_id, id);
+}
+
+// True if something moved.
+bool EngineImpl::AdvanceDemotion(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  if (demotion.step == DemotionStep::kEncode || demotion.step == DemotionStep::kWriting) {
+    return false;  // it comes back by itself
+  }
+  if (demotion.entry == kNoId) return EndDemotion(id), true;
+  switch (demotion.step) {
+    case DemotionStep::kSlot: {
+      const Grant grant = AcquireTarget(id);
+      demotion.stuck = grant == Grant::kNever;
+      if (grant != Grant::kGot) return false;
+      demotion.step = DemotionStep::kSubmit;
+      SubmitDemotion(id);
+      return true;
+    }
+    case DemotionStep::kSubmit:
+      return SubmitDemotion(id);
+    case DemotionStep::kWrite:
+      WriteDemotion(id);
+      return !demotion.used || demotion.step != DemotionStep::kWrite;
+    case DemotionStep::kEncode:
+    case DemotionStep::kWriting:
+      break;
+  }
+  return false;
+}
+
+Grant EngineImpl::AcquireTarget(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  const BoundCodec& codec = demotion.binding->ladder(demotion.part)[demotion.rung];
+  const uint64_t bytes = PageSlotBytes(codec.payload_bytes);
+  Grant grant = Grant::kGot;
+  for (int i = 0; i < kEvictionsPerTarget && grant == Grant::kGot; ++i) {
+    if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
+      demotion.target = slot;
+      ++transient_slots;
+      if (clear_owner == id) clear_owner = kNoId;
+      return Grant::kGot;
+    }
+    grant = MakeRoom({.bytes = bytes, .demotion = id});
+  }
+  return grant == Grant::kGot ? Grant::kWait : grant;
+}
+
+// False: the queue is full.
+bool EngineImpl::SubmitDemotion(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  const Binding& binding = *demotion.binding;
+  const auto& ladder = binding.ladder(demotion.part);
+  const BoundCodec& codec = ladder[demotion.rung];
+  PageJob& job = demotion.job;
+  job = PageJob{};
+  job.kind = PageJobKind::kDemote;
+  job.effort = binding.effort();
+  job.dtype = binding.part(demotion.part).dtype;
+  job.codec = codec.codec.get();
+  job.scratch = &scratch;
+  job.page = pool().memory(demotion.target);
+  job.source = pool().memory(demotion.source);
+  job.header.key = index.at(demotion.entry).key;
+  job.header.raw_bytes = index.at(demotion.entry).payload_bytes;
+  job.header.precision = codec.precision;
+  job.header.codec_id = codec.id;
+  job.header.flags = demotion.rung > 0 ? kPageFlagStepped : 0;
+  const DeviceJob device_job{.run = RunPageJob,
+                             .arg = &job,
+                             .token = MakeToken(TokenKind::kDemotion, id, demotion.generation)};
+  if (!options.queue->Submit(device_job)) return false;
+  demotion.step = DemotionStep::kEncode;
+  return true;
+}
+
+void EngineImpl::OnDemotionJob(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  CRUMB_CHECK(demotion.step == DemotionStep::kEncode);
+  const PageJob& job = demotion.job;
+  if (demotion.entry == kNoId) return EndDemotion(id);
+  if (job.result != BlockResult::kOk) {
+    // The raw page is not what was stored. A record on disk has its own checksum and may be good.
+    ++counts.checksum_failures_dram;
+    ++counts.demotion_failures;
+    const EntryId entry = demotion.entry;
+    const bool spare = index.at(entry).on_disk() && index.at(entry).append == kNoId;
+    spare ? LeaveMemory(entry) : ForgetPage(entry);
+    return EndDemotion(id);
+  }
+  if (!job.report.fits) {
+    ++counts.ladder_steps;
+    pool().Release(std::exchange(demotion.target, SlotId{}));
+    --transient_slots;
+    ++demotion.rung;  // raw, at the end of every ladder, always fits
+    CRUMB_CHECK(demotion.rung < demotion.binding->ladder(demotion.part).size());
+    demotion.step = DemotionStep::kSlot;
+    return;
+  }
+  demotion.job.took_us = now() - demotion.started_us;
+  CountEncode(demotion.job);
+  demotion.step = DemotionStep::kWrite;
+  WriteDemotion(id);
+}
+
+// WHY before the swap: as for a put that replaces (put.cc), the entry's location must never hold
+// another image than its slot, and what was promised durable must not give way to what is not.
+void EngineImpl::WriteDemotion(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  Entry& entry = index.at(demotion.entry);
+  if (entry.append != kNoId) return;  // of the raw page, for a durable put
+  if (!entry.on_disk()) return SwapDemoted(id);
+  if (flush_blocks_appends || AppendInFlight(entry.key)) return;
+  const uint32_t append_id = appends.Take();
+  if (append_id == Slab<DiskAppend>::kNone) return;
+  DiskAppend& append = appends[append_id];
+  append.key = entry.key;
+  append.entry = demotion.entry;
+  append.entry_generation = entry.generation;
+  append.block = append.flush = kNoId;
+  append.demotion = id;
+  append.slot = demotion.target;
+  append.durable = entry.durable;
+  append.evict = false;
+  const BlockResult result = QueueAppend(append, append_id);
+  if (result == BlockResult::kBusy) return;
+  if (result != BlockResult::kOk) return KeepRaw(id);
+  entry.append = append_id;
+  demotion.step = DemotionStep::kWriting;
+}
+
+void EngineImpl::EndDemotionAppend(DiskAppend& append, const LogEvent& event) {
+  const uint32_t id = append.demotion;
+  Demotion& demotion = demotions[id];
+  CRUMB_CHECK(demotion.step == DemotionStep::kWriting);
+  if (demotion.entry == kNoId) {
+    // Deleted, flushed or replaced meanwhile: the record must not come back after a restart.
+    if (event.location.generation != 0) ForgetRecord(append.key, event.location, append.flush);
+    return EndDemotion(id);
+  }
+  Entry& entry = index.at(demotion.entry);
+  entry.append = kNoId;
+  if (event.result != BlockResult::kOk) return KeepRaw(id);
+  entry.location = event.location;
+  entry.durable = append.durable;
+  SwapDemoted(id);
+}
+
+// The new image could not be written: the raw record stays what the key holds, in memory only where
+// a client pinned it. WHY not forget what may have been written: a tombstone would hide the raw
+// record too, and either is an image of what was put.
+void EngineImpl::KeepRaw(uint32_t id) {
+  const EntryId entry_id = demotions[id].entry;
+  ++counts.demotion_failures;
+  OrphanDemotion(entry_id);
+  if (index.at(entry_id).client_pins > 0 || !index.at(entry_id).on_disk()) {
+    chains.Push(FreshQueue::kGrowing, entry_id, now());
+  } else {
+    LeaveMemory(entry_id);
+  }
+  EndDemotion(id);
+}
+
+void EngineImpl::SwapDemoted(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  const EntryId entry_id = demotion.entry;
+  Entry& entry = index.at(entry_id);
+  const PageHeader& header = demotion.job.header;
+  CRUMB_CHECK(entry.fresh && entry.slot == demotion.source && entry.precision == Precision::kRaw);
+  OrphanDemotion(entry_id);
+  DetachSlot(entry_id);
+  CountPage(entry.precision, -1);
+  CountPage(header.precision, 1);
+  entry.fresh = false;
+  entry.codec_id = header.codec_id;
+  entry.payload_bytes = header.payload_bytes;
+  entry.precision = header.precision;
+  entry.header_flags = static_cast<uint8_t>(header.flags);
+  --transient_slots;
+  AttachSlot(entry_id, std::exchange(demotion.target, SlotId{}));
+  ++counts.demotions[static_cast<size_t>(demotion.reason)];
+  EndDemotion(id);
+}
+
+void EngineImpl::EndDemotion(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  CRUMB_CHECK(demotion.entry == kNoId);
+  if (clear_owner == id) {
+    clear_owner = kNoId;
+    pool().CancelClear();
+  }
+  if (demotion.target.valid()) {
+    pool().Release(demotion.target);
+    --transient_slots;
+  }
+  pool().Unpin(demotion.source);
+  --transient_slots;
+  demotion.target = demotion.source = {};
+  demotion.binding.reset();
+  demotions.Give(id);
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,68 @@
+// What the engine's paths share: steps on one entry, block or chain that start no path and send
+// nothing. INVARIANT: a fresh entry is in memory, in a fresh slab, unknown to the eviction policy,
+// and in a queue of `chains` or under demotion.
+#ifndef CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_
+#define CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_
+
+#include "cachesvc/core/engine_state.h"
+
+namespace crumb::core {
+
+class EngineBasics : public EngineState {
+ public:
+  using EngineState::EngineState;
+
+  // blocks.cc
+  void Wait(List<Block>& list, Block& block);
+  void WakeAll(List<Block>& list);
+  void ReleasePage(Block& block);
+  void ReleaseStaging(Block& block);
+  bool Lead(Block& block);
+  void EndPhase(Block& block, Phase phase);
+
+  bool SubmitJob(Block& block);
+
+  // messages.cc, slots.cc
+  std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
+  void CountStaging(Block& block, SlotId slot);
+
+  // entries.cc
+  void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
+  void DetachSlot(EntryId id);               // releases it
+  void LeaveMemory(EntryId id);              // stays on disk
+  void PinForBlock(Block& block, EntryId id);
+  void Rehold(EntryId id);    // tells the policy whether the entry may be evicted
+  EntryId Adopt(EntryId id);  // a new entry learns what its ghost knew
+  void EraseEntry(EntryId id);
+  void SetParent(EntryId id, uint64_t parent_prefix);
+  void OrphanDemotion(EntryId id);
+  void CountPage(Precision precision, int change);
+  void CountEncode(const PageJob& job);
+
+  // prefetch.cc
+  void ForgetPrefetched(EntryId id);
+
+  // disk.cc
+  uint32_t FindAppend(const BlockKey& key) const;  // that writes a page of the key, or kNoId
+  bool AppendInFlight(const BlockKey& key) const;
+  BlockResult QueueAppend(DiskAppend& append, uint32_t id);
+
+  // windows.cc
+  void PlaceBlock(Block& block) const;
+  void NoteCommit(const Block& block, EntryId id);
+  void NoteRecovered(EntryId id);
+  void GrowChain(uint64_t prefix, uint32_t end, uint32_t span);
+  void NoteGrowth(EntryId id, uint32_t recent_tokens);
+  void MakeDue(EntryId id, DemotionReason reason);
+  uint64_t FreshLimit() const { return pool().capacity_bytes() / 100 * options.fresh_percent; }
+  uint64_t NextIdleUs() const;  // when the next fresh page was idle for long enough
+  bool DemotionsWait() const;   // some must be looked at again
+  bool AllStuck() const;        // no demotion can start or go on
+
+ private:
+  uint32_t NewestEnd(const BlockKey& key) const;
+};
+
+}  // namespace crumb::core
+
+#endif  // CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_

@@ -1,0 +1,130 @@
+// One entry's slot, parent and life: the same for every path.
+#include <utility>
+
+#include "cachesvc/core/engine_basics.h"
+
+namespace crumb::core {
+
+void EngineBasics::AttachSlot(EntryId id, SlotId slot) {
+  Entry& entry = index.at(id);
+  CRUMB_CHECK(!entry.in_memory() && slot.valid());
+  entry.slot = slot;
+  entry.touched = false;
+  slot_owner[slot.value] = id + 1;
+  CRUMB_CHECK(entry.fresh == (pool().kind(slot) == SlabKind::kFresh));
+  if (entry.client_pins > 0) pool().Pin(slot);
+  if (entry.fresh) return;  // no candidate for eviction before it is demoted
+  policy->Insert(id, static_cast<uint32_t>(pool().memory(slot).size() / kPageAlignment));
+  policy->SetChildren(id, entry.children);
+  Rehold(id);
+}
+
+void EngineBasics::DetachSlot(EntryId id) {
+  Entry& entry = index.at(id);
+  CRUMB_CHECK(entry.in_memory());
+  ForgetPrefetched(id);
+  if (!entry.fresh) policy->Erase(id);
+  slot_owner[entry.slot.value] = 0;
+  if (entry.client_pins > 0) pool().Unpin(entry.slot);
+  pool().Release(entry.slot);
+  entry.slot = {};
+}
+
+EntryId EngineBasics::Adopt(EntryId id) {
+  Entry& entry = index.at(id);
+  entry.children = chains.Insert(id, entry.key.prefix64());
+  return id;
+}
+
+// REQUIRES: it is on disk.
+void EngineBasics::LeaveMemory(EntryId id) {
+  Entry& entry = index.at(id);
+  CRUMB_CHECK(entry.on_disk());
+  OrphanDemotion(id);
+  chains.Remove(id);
+  DetachSlot(id);
+  entry.fresh = false;
+}
+
+void EngineBasics::PinForBlock(Block& block, EntryId id) {
+  const Entry& entry = index.at(id);
+  pool().Pin(entry.slot);
+  ++transient_slots;
+  block.page = entry.slot;
+  block.page_pinned = true;
+  block.entry = id;
+  block.entry_generation = entry.generation;
+  Rehold(id);
+}
+
+void EngineBasics::Rehold(EntryId id) {
+  const Entry& entry = index.at(id);
+  if (!entry.in_memory() || entry.fresh) return;
+  if (pool().pins(entry.slot) > 0) {
+    policy->Hold(id);
+  } else {
+    policy->Unhold(id);
+  }
+}
+
+void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
+  Entry& entry = index.at(id);
+  if (entry.parent_prefix == parent_prefix) return;
+  for (const uint64_t prefix : {entry.parent_prefix, parent_prefix}) {
+    if (prefix == 0) continue;
+    const EntryId parent = index.FindPrefix(prefix);
+    if (parent == kNoId) {
+      prefix == parent_prefix ? chains.AddGhostChild(prefix) : chains.DropGhostChild(prefix);
+      continue;
+    }
+    uint32_t& children = index.at(parent).children;
+    if (prefix == parent_prefix) {
+      ++children;
+    } else if (children > 0) {
+      --children;
+    }
+    policy->SetChildren(parent, children);
+  }
+  entry.parent_prefix = parent_prefix;
+}
+
+void EngineBasics::EraseEntry(EntryId id) {
+  OrphanDemotion(id);
+  const Entry& entry = index.at(id);
+  const uint64_t prefix = entry.key.prefix64();
+  const Ghost left{.newest_end = chains.newest_end(id),
+                   .children = entry.children,
+                   .parent_prefix = entry.parent_prefix};
+  CountPage(entry.precision, -1);
+  SetParent(id, 0);
+  if (entry.in_memory()) DetachSlot(id);
+  chains.Erase(id, prefix, left);
+  index.Erase(id);
+}
+
+// A demotion that is under way has nothing to swap any more; it ends by itself.
+void EngineBasics::OrphanDemotion(EntryId id) {
+  const uint32_t demotion = chains.demotion(id);
+  if (demotion == kNoId) return;
+  demotions[demotion].entry = kNoId;
+  chains.SetDemotion(id, kNoId);
+}
+
+void EngineBasics::CountPage(Precision precision, int change) {
+  uint64_t& pages = counts.pages[static_cast<size_t>(precision)];
+  CRUMB_CHECK(change > 0 || pages > 0);
+  change > 0 ? ++pages : --pages;
+}
+
+void EngineBasics::CountEncode(const PageJob& job) {
+  ++counts.encode_pages;
+  counts.encode_us += job.took_us;
+  counts.encode_raw_bytes += job.header.raw_bytes;
+  counts.encode_packed_bytes += PageSlotBytes(job.header.payload_bytes);
+  counts.error_k += job.report.error_k;
+  counts.energy_k += job.report.energy_k;
+  counts.error_v += job.report.error_v;
+  counts.energy_v += job.report.energy_v;
+}
+
+}  // namespace crumb::core

@@ -1,0 +1,145 @@
+// Precision by position: where a put belongs, and what its commit means for the pages before it.
+// Chains may branch, and their pages may come in any order. A walk towards the root stops at the
+// first page that knew of an end past its window already, for then all before it knew too: it
+// passes only what is within the window, however long the chain is.
+#include <algorithm>
+
+#include "cachesvc/core/engine_basics.h"
+
+namespace crumb::core {
+namespace {
+
+constexpr uint32_t kRecoverySpanTokens = 1024;  // windows are not known yet then
+
+uint64_t OwnEnd(const Entry& entry) { return uint64_t{entry.token_start} + entry.token_count; }
+
+// Whether a chain that reaches `newest` leaves the page behind its window.
+bool IsPast(uint64_t own_end, uint32_t newest, uint32_t recent_tokens) {
+  return newest >= own_end + recent_tokens;
+}
+
+}  // namespace
+
+uint32_t EngineBasics::NewestEnd(const BlockKey& key) const {
+  const EntryId id = index.Find(key);
+  if (id != kNoId) return chains.newest_end(id);
+  const Ghost* ghost = chains.FindGhost(key.prefix64());
+  return ghost == nullptr ? 0 : ghost->newest_end;
+}
+
+// Sets block.place and the rung that it would be stored with now.
+void EngineBasics::PlaceBlock(Block& block) const {
+  const Binding& binding = *block.binding;
+  const uint32_t part = block.wire.part;
+  const bool position_known = block.wire.token_start != kTokenStartUnknown;
+  block.place = Place::kFinal;
+  block.rung = block.form == PageForm::kRaw ? binding.rung(part, position_known) : 0;
+  const WindowPolicy& windows = binding.windows();
+  const bool windowed =
+      block.form == PageForm::kRaw && position_known && windows.on && binding.lossy(part);
+  if (!windowed) return;
+  const uint64_t raw_slot = PagePool::ClassBytes(PageSlotBytes(binding.part(part).raw_bytes));
+  const uint32_t count =
+      block.wire.token_count == 0 ? binding.part(part).page_tokens : block.wire.token_count;
+  const uint64_t own_end = uint64_t{block.wire.token_start} + count;
+  if (block.wire.token_start < windows.sink_tokens) {
+    block.place = Place::kSink;
+  } else if (!IsPast(own_end, std::max(NewestEnd(block.key), static_cast<uint32_t>(own_end)),
+                     windows.recent_tokens) &&
+             raw_slot <= FreshLimit()) {
+    block.place = Place::kFresh;
+  } else {
+    return;
+  }
+  block.rung = static_cast<uint32_t>(binding.ladder(part).size()) - 1;
+}
+
+// The page is published: what comes before it in its chain learns of its end.
+void EngineBasics::NoteCommit(const Block& block, EntryId id) {
+  const Entry& entry = index.at(id);
+  const WindowPolicy& windows = block.binding->windows();
+  const bool position_known = entry.token_start != kTokenStartUnknown;
+  if (!position_known && block.form == PageForm::kRaw && block.binding->lossy(entry.part) &&
+      !block.binding->layout().identity().k_before_rope) {
+    ++counts.unknown_position_pages;
+  }
+  if (!windows.on) return;
+  uint32_t newest = chains.newest_end(id);
+  if (position_known) newest = std::max(newest, static_cast<uint32_t>(OwnEnd(entry)));
+  chains.SetNewestEnd(id, newest);
+  if (entry.fresh) NoteGrowth(id, windows.recent_tokens);
+  GrowChain(entry.parent_prefix, newest, windows.recent_tokens);
+}
+
+void EngineBasics::NoteRecovered(EntryId id) {
+  const Entry& entry = index.at(id);
+  uint32_t newest = chains.newest_end(id);
+  if (entry.token_start != kTokenStartUnknown) {
+    newest = std::max(newest, static_cast<uint32_t>(OwnEnd(entry)));
+  }
+  chains.SetNewestEnd(id, newest);
+  GrowChain(entry.parent_prefix, newest, kRecoverySpanTokens);
+}
+
+void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {
+  for (uint32_t step = 0; step < kChainWalkMax && prefix != 0; ++step) {
+    const EntryId id = index.FindPrefix(prefix);
+    if (id == kNoId) {
+      Ghost* ghost = chains.FindGhost(prefix);
+      if (ghost == nullptr || ghost->newest_end >= end) return;
+      ghost->newest_end = end;
+      prefix = ghost->parent_prefix;
+      continue;
+    }
+    const Entry& entry = index.at(id);
+    const uint32_t known = chains.newest_end(id);
+    if (known >= end) return;
+    chains.SetNewestEnd(id, end);
+    if (entry.fresh) NoteGrowth(id, span);
+    const bool position_known = entry.token_start != kTokenStartUnknown;
+    if (position_known && IsPast(OwnEnd(entry), known, span)) return;
+    prefix = entry.parent_prefix;
+  }
+}
+
+// REQUIRES: the page is fresh.
+void EngineBasics::NoteGrowth(EntryId id, uint32_t recent_tokens) {
+  if (chains.demotion(id) != kNoId || chains.queue(id) == FreshQueue::kDue) return;
+  if (IsPast(OwnEnd(index.at(id)), chains.newest_end(id), recent_tokens)) {
+    MakeDue(id, DemotionReason::kDescendant);
+  } else {
+    chains.Push(FreshQueue::kGrowing, id, now());
+  }
+}
+
+void EngineBasics::MakeDue(EntryId id, DemotionReason reason) {
+  CRUMB_CHECK(index.at(id).fresh && chains.demotion(id) == kNoId);
+  chains.SetReason(id, reason);
+  chains.Push(FreshQueue::kDue, id, now());
+}
+
+uint64_t EngineBasics::NextIdleUs() const {
+  const EntryId oldest = chains.front(FreshQueue::kGrowing);
+  if (oldest == kNoId || options.fresh_idle_us == 0) return UINT64_MAX;
+  return chains.queued_us(oldest) + options.fresh_idle_us;
+}
+
+bool EngineBasics::DemotionsWait() const {
+  if (chains.size(FreshQueue::kDue) > 0) return true;
+  for (uint32_t id = 0; id < demotions.size() && demotions.taken() > 0; ++id) {
+    const DemotionStep step = demotions[id].step;
+    const bool pending = step == DemotionStep::kEncode || step == DemotionStep::kWriting;
+    if (demotions[id].used && !pending) return true;
+  }
+  return false;
+}
+
+bool EngineBasics::AllStuck() const {
+  if (chains.size(FreshQueue::kDue) > 0 && demotions.free() > 0) return false;
+  for (uint32_t id = 0; id < demotions.size() && demotions.taken() > 0; ++id) {
+    if (demotions[id].used && !demotions[id].stuck) return false;
+  }
+  return true;
+}
+
+}  // namespace crumb::core

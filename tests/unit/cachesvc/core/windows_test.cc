@@ -1,0 +1,194 @@
+// Precision by position: which pages of a chain are raw, whatever the order in which they come.
+#include <algorithm>
+#include <numeric>
+
+#include "tests/unit/cachesvc/core/windowed.h"
+
+namespace crumb::testing {
+namespace {
+
+TEST(EngineWindowsTest, TheSinkAndTheRecentPagesAreRawAndTheOthersPacked) {
+  Rig rig(Windowed());
+  PutChain(rig, 100, 8);
+  EXPECT_EQ(Precisions(rig, 100, 8), "r22222rr");
+  EXPECT_EQ(Demotions(rig, DemotionReason::kDescendant), 5u);
+  for (uint64_t at = 0; at < 8; ++at) {
+    std::vector<uint8_t> got;
+    ASSERT_EQ(rig.Get(100 + at, &got).result, BlockResult::kOk);
+    const bool packed = at > 0 && at < 6;
+    EXPECT_EQ(got, packed ? AfterLoss(PageOf(100 + at), 4) : PageOf(100 + at)) << at;
+  }
+  EXPECT_EQ(rig.engine->stats().fresh_used_bytes, 2 * kRawSlot);
+  EXPECT_EQ(rig.engine->stats().pool_used_bytes, 3 * kRawSlot + 5 * kPackedSlot);
+  rig.ExpectAtRest();
+}
+
+TEST(EngineWindowsTest, EveryOrderOfCommitsEndsInTheSamePrecisions) {
+  std::vector<uint64_t> order(5);
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    Rig rig(Windowed());
+    for (const uint64_t at : order) ASSERT_EQ(PutAt(rig, 10, at).result, BlockResult::kOk);
+    EXPECT_EQ(Precisions(rig, 10, 5), "r22rr");
+    EXPECT_EQ(rig.engine->stats().fresh_pages, 2u);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(EngineWindowsTest, ALateParentIsStoredAtOnceAtItsFinalPrecision) {
+  Rig rig(Windowed());
+  for (const uint64_t at : {0, 1, 3, 4, 5}) PutAt(rig, 10, static_cast<uint64_t>(at));
+  // Nobody knows that page 1 comes before page 3: the page between them is missing.
+  EXPECT_EQ(Precisions(rig, 10, 6), "rr.2rr");
+  const uint64_t demoted = Demotions(rig, DemotionReason::kDescendant);
+  EXPECT_EQ(PutAt(rig, 10, 2).precision, Precision::kInt2);
+  EXPECT_EQ(Precisions(rig, 10, 6), "r222rr");
+  EXPECT_EQ(Demotions(rig, DemotionReason::kDescendant), demoted + 1) << "page 1 alone";
+}
+
+TEST(EngineWindowsTest, AMiddleThatWasDeletedIsKnownToBeOldWhenItComesBack) {
+  Rig rig(Windowed());
+  PutChain(rig, 10, 8);
+  EXPECT_EQ(rig.Delete(13).result, BlockResult::kOk);
+  EXPECT_EQ(PutAt(rig, 10, 3).precision, Precision::kInt2);
+  EXPECT_EQ(rig.engine->stats().fresh_pages, 2u);
+}
+
+TEST(EngineWindowsTest, GrowthOfOneBranchDemotesWhatItSharesAndNotTheOtherBranch) {
+  Rig rig(Windowed());
+  PutChain(rig, 10, 3);  // r r r: the sink and two fresh pages
+  // Two branches behind page 1: the second grows.
+  const auto branch = [&](uint64_t key, uint64_t parent, uint32_t at) {
+    return rig.PutChained(key, parent, at * kTokens);
+  };
+  EXPECT_EQ(branch(50, 11, 2).precision, Precision::kRaw);
+  EXPECT_EQ(branch(51, 50, 3).precision, Precision::kRaw);
+  EXPECT_EQ(rig.Lookup(11).precision, Precision::kInt2);
+  EXPECT_EQ(rig.Lookup(12).precision, Precision::kRaw) << "the newest page of its own branch";
+  EXPECT_EQ(branch(52, 51, 4).precision, Precision::kRaw);
+  EXPECT_EQ(rig.Lookup(50).precision, Precision::kInt2);
+  EXPECT_EQ(rig.Lookup(12).precision, Precision::kRaw);
+}
+
+TEST(EngineWindowsTest, AnUnknownPositionIsEncodedAtOnceAndCounted) {
+  Rig rig(Windowed());
+  EXPECT_EQ(rig.PutChained(7, 0, kTokenStartUnknown).precision, Precision::kInt4);
+  EXPECT_EQ(rig.engine->stats().unknown_position_pages, 1u);
+  EXPECT_EQ(rig.engine->stats().fresh_pages, 0u);
+}
+
+TEST(EngineWindowsTest, APartialPageIsFreshUntilItsChainStandsStill) {
+  RigOptions options = Windowed();
+  options.fresh_idle_us = 1'000'000;
+  Rig rig(options);
+  PutChain(rig, 10, 2);
+  rig.worker().Fill(0, PageOf(90));
+  const WireBlockReply put = rig.Ask({.type = WireType::kPut,
+                                      .blocks = {{.digest = DigestNumber(90),
+                                                  .parent = DigestNumber(11),
+                                                  .token_start = 2 * kTokens,
+                                                  .token_count = 5}}});
+  EXPECT_EQ(put.precision, Precision::kRaw);
+  rig.clock.Advance(999'999);
+  rig.Settle();
+  EXPECT_EQ(rig.Lookup(90).precision, Precision::kRaw);
+  EXPECT_EQ(rig.engine->next_timer_us(), rig.clock.now_us() + 1);
+  rig.clock.Advance(1);
+  rig.Settle();
+  EXPECT_EQ(rig.Lookup(90).precision, Precision::kInt2);
+  EXPECT_EQ(Precisions(rig, 10, 2), "r2") << "its chain stood still too; a sink stays";
+  EXPECT_EQ(Demotions(rig, DemotionReason::kIdle), 2u);
+}
+
+TEST(EngineWindowsTest, GrowthKeepsTheRecentPagesOfAChainFromBeingIdle) {
+  RigOptions options = Windowed();
+  options.fresh_idle_us = 1'000'000;
+  Rig rig(options);
+  PutChain(rig, 10, 2);
+  rig.clock.Advance(600'000);
+  ASSERT_EQ(PutAt(rig, 10, 2).result, BlockResult::kOk);
+  rig.clock.Advance(600'000);
+  rig.Settle();
+  EXPECT_EQ(Precisions(rig, 10, 3), "rrr");
+  EXPECT_EQ(rig.engine->stats().fresh_oldest_us, 600'000u);
+}
+
+TEST(EngineWindowsTest, AFullShareDemotesTheOldestFirst) {
+  RigOptions options = Windowed();
+  options.fresh_percent = 10;  // of 1 MiB: 8 raw slots
+  Rig rig(options);
+  for (uint64_t key = 1; key <= 8; ++key) rig.PutChained(key, 0, 64);
+  EXPECT_EQ(Precisions(rig, 1, 8), "rrrrrrrr");
+  EXPECT_EQ(rig.PutChained(9, 0, 64).precision, Precision::kRaw);
+  EXPECT_EQ(Precisions(rig, 1, 9), "2rrrrrrrr");
+  EXPECT_EQ(Demotions(rig, DemotionReason::kFull), 1u);
+  EXPECT_LE(rig.engine->stats().fresh_used_bytes, rig.engine->stats().fresh_capacity_bytes);
+}
+
+TEST(EngineWindowsTest, APoolTooSmallForOneFreshPageEncodesAtOnce) {
+  RigOptions options = Windowed();
+  options.fresh_percent = 1;
+  Rig rig(options);
+  PutChain(rig, 10, 3);
+  EXPECT_EQ(Precisions(rig, 10, 3), "r22");
+}
+
+TEST(EngineWindowsTest, ASecondPutReplacesOnlyWhatItWouldBetterAsStoredNow) {
+  RigOptions options = Windowed();
+  options.fresh_idle_us = 1000;
+  Rig rig(options);
+  PutChain(rig, 10, 5);
+  EXPECT_EQ(Precisions(rig, 10, 5), "r22rr");
+  EXPECT_EQ(PutAt(rig, 10, 1).result, BlockResult::kExists) << "it would be packed now, as it is";
+  EXPECT_EQ(PutAt(rig, 10, 4).result, BlockResult::kExists);
+  EXPECT_EQ(PutAt(rig, 10, 0).result, BlockResult::kExists);
+  rig.clock.Advance(1000);
+  rig.Settle();
+  EXPECT_EQ(Precisions(rig, 10, 5), "r2222");
+  EXPECT_EQ(PutAt(rig, 10, 4).result, BlockResult::kOk) << "it would be raw now";
+  EXPECT_EQ(Precisions(rig, 10, 5), "r222r");
+}
+
+TEST(EngineWindowsTest, NaNIsRefusedAtThePutAlsoWhereThePageIsRawForNow) {
+  Rig rig(Windowed());
+  std::vector<uint8_t> page = PageOf(1);
+  page[0] = page[1] = 0xff;
+  rig.worker().Fill(0, page);
+  for (const uint32_t token_start : {0u, 64u}) {
+    const WireBlockReply reply =
+        rig.Ask({.type = WireType::kPut,
+                 .blocks = {{.digest = DigestNumber(1), .token_start = token_start}}});
+    EXPECT_EQ(reply.result, BlockResult::kNonFinite);
+    EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+  }
+  RigOptions keeping = Windowed();
+  keeping.keep_non_finite_raw = true;
+  Rig kept(keeping);
+  kept.worker().Fill(0, page);
+  const WireBlockReply reply = kept.Ask(
+      {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(1), .token_start = 64}}});
+  EXPECT_EQ(reply.result, BlockResult::kOk);
+  EXPECT_EQ(kept.engine->stats().fresh_pages, 0u) << "it can never be packed";
+}
+
+TEST(EngineWindowsTest, ARestartKnowsTheChainsThatItFindsOnDisk) {
+  Rig rig(Windowed(16 << 20));
+  for (const uint64_t at : {0, 1, 2, 3, 5, 6, 7}) {
+    ASSERT_EQ(PutAt(rig, 10, static_cast<uint64_t>(at), kWireFlagDurable).result, BlockResult::kOk);
+  }
+  rig.Restart();
+  EXPECT_EQ(Precisions(rig, 10, 8), "r2rr.2rr") << "what was raw on disk stays raw";
+  EXPECT_EQ(PutAt(rig, 10, 4).precision, Precision::kInt2) << "a page that was late";
+}
+
+TEST(EngineWindowsTest, PagesArePlacedInSlabsOfTheirKind) {
+  Rig rig(Windowed());
+  PutChain(rig, 10, 40);
+  const EngineStats stats = rig.engine->stats();
+  EXPECT_EQ(stats.fresh_pages, 2u);
+  EXPECT_LE(stats.fresh_slab_bytes, 2u * (64 << 10)) << "slabs of demoted pages were given back";
+  EXPECT_EQ(stats.pages[0], 3u);
+  EXPECT_EQ(stats.pages[3], 37u);
+}
+
+}  // namespace
+}  // namespace crumb::testing
