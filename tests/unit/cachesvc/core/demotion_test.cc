@@ -45,18 +45,24 @@ TEST(EngineDemotionTest, ADemotedPageEqualsOneEncodedAtOnceByteForByte) {
 }
 
 TEST(EngineDemotionTest, AGetUnderWayKeepsTheRawPageItFound) {
-  Rig rig(Windowed());
-  PutChain(rig, 10, 3);
+  RigOptions options = Windowed();
+  options.fresh_idle_us = 1000;
+  Rig rig(options);
+  PutChain(rig, 10, 2);
   rig.wire->hold = true;
   const uint64_t get = rig.worker().Send(
       {.type = WireType::kGet, .blocks = {{.digest = DigestNumber(11), .slot = 1}}});
   for (int i = 0; i < 20; ++i) rig.Turn();
-  EXPECT_FALSE(rig.worker().Answered(get));
+  rig.clock.Advance(1000);
+  for (int i = 0; i < 20; ++i) rig.Turn();
+  EXPECT_EQ(rig.engine->stats().pages[3], 1u) << "demoted while the get has the old slot";
+  EXPECT_EQ(rig.engine->stats().fresh_used_bytes, kRawSlot);
   rig.wire->hold = false;
-  ASSERT_EQ(PutAt(rig, 10, 3).result, BlockResult::kOk);
+  rig.Settle();
   EXPECT_EQ(rig.worker().Answer(get).precision, Precision::kRaw);
   EXPECT_EQ(rig.worker().Read(1), PageOf(11));
   EXPECT_EQ(rig.Lookup(11).precision, Precision::kInt2);
+  EXPECT_EQ(rig.engine->stats().fresh_used_bytes, 0u);
   rig.ExpectAtRest();
 }
 
