@@ -29,7 +29,7 @@ int EngineImpl::RunDemotions() {
 
 // Which fresh pages must go: those of chains that stood still, and as many as make room for the
 // blocks that wait for the fresh share, oldest first.
-void EngineImpl::FindDue() {
+void EngineBasics::FindDue() {
   while (NextIdleUs() <= now()) {
     MakeDue(chains.front(FreshQueue::kGrowing), DemotionReason::kIdle);
   }

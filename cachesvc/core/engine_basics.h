@@ -25,6 +25,7 @@ class EngineBasics : public EngineState {
   // messages.cc, slots.cc
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
   void CountStaging(Block& block, SlotId slot);
+  Grant Starve(Block& block);
 
   // entries.cc
   void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
@@ -53,6 +54,7 @@ class EngineBasics : public EngineState {
   void NoteRecovered(EntryId id);
   void GrowChain(uint64_t prefix, uint32_t end, uint32_t span);
   void NoteGrowth(EntryId id, uint32_t recent_tokens);
+  void FindDue();
   void MakeDue(EntryId id, DemotionReason reason);
   uint64_t FreshLimit() const { return pool().capacity_bytes() / 100 * options.fresh_percent; }
   uint64_t NextIdleUs() const;  // when the next fresh page was idle for long enough

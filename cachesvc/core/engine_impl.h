@@ -91,7 +91,6 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   // slots.cc
   Grant AcquireSlot(Block& block, uint64_t bytes, SlabKind kind = SlabKind::kLasting);
   Grant AcquireFresh(Block& block, uint64_t bytes);
-  Grant Starve(Block& block);
   Grant MakeRoom(const RoomWanted& wanted);
   Grant MakeRoomByClearing(const RoomWanted& wanted);
   Grant ClearSlot(SlotId slot, uint32_t demotion);
@@ -121,7 +120,6 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void OnReclaimed(const LogEvent& event);
   // demote.cc
   int RunDemotions();
-  void FindDue();
   void StartDemotion(EntryId id);
   bool AdvanceDemotion(uint32_t id);
   Grant AcquireTarget(uint32_t id);

@@ -42,7 +42,7 @@ Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes, SlabKind kind) {
 
 // Nothing can be freed now. What operations in flight hold comes back soon, unless it is pinned by
 // clients as well.
-Grant EngineImpl::Starve(Block& block) {
+Grant EngineBasics::Starve(Block& block) {
   if (block.starved_us == 0) block.starved_us = now();
   const bool for_long = now() - block.starved_us >= kStarvedUsMax;
   return transient_slots == 0 || for_long ? Grant::kNever : Grant::kWait;
