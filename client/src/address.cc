@@ -91,6 +91,12 @@ absl::StatusOr<std::string> ResolveServer(const std::string& asked, const Server
   return CheckServer(places.tcp_fallback);
 }
 
+bool IsLocal(const std::string& server) {
+  if (server.substr(0, 5) == "unix:") return true;
+  const std::string host = server.substr(0, server.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host.substr(0, 4) == "127.";
+}
+
 std::string GrpcTarget(const std::string& server) {
   return server.substr(0, 5) == "unix:" ? server : absl::StrCat("dns:///", server);
 }

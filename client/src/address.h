@@ -23,6 +23,8 @@ struct ServerPlaces {
 absl::StatusOr<std::string> CheckServer(absl::string_view text);
 // `asked`, or where it is empty the first place that fits.
 absl::StatusOr<std::string> ResolveServer(const std::string& asked, const ServerPlaces& places);
+// Whether the daemon is on this host for sure: a unix socket, or a loopback address.
+bool IsLocal(const std::string& server);
 // What gRPC wants to hear. REQUIRES: `server` came from CheckServer.
 std::string GrpcTarget(const std::string& server);
 

@@ -26,6 +26,40 @@ Control::Life LifeOf(const grpc::Status& status) {
 
 }  // namespace
 
+void CallStopper::Stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  if (under_way_ != nullptr) under_way_->TryCancel();
+}
+
+bool CallStopper::Enter(grpc::ClientContext* context) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!stopped_) under_way_ = context;
+  return !stopped_;
+}
+
+void CallStopper::Leave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  under_way_ = nullptr;
+}
+
+// The context of one synchronous call, with a deadline and within reach of the stopper.
+class Control::Call {
+ public:
+  Call(const Channel& channel, CallStopper* stopper, uint32_t deadline_ms) : stopper_(*stopper) {
+    channel.Prepare(&context_, deadline_ms);
+    if (!stopper_.Enter(&context_)) context_.TryCancel();
+  }
+  ~Call() { stopper_.Leave(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  CallStopper& stopper_;
+  grpc::ClientContext context_;
+};
+
 // A question under way; shared with its callback. Its context goes before the answer is told, as a
 // context holds its channel (see CallQueue).
 struct Control::Probe {
@@ -62,12 +96,11 @@ Control::Control(const ControlOptions& options, Channel channel)
 absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& options) {
   CRUMB_ASSIGN(Channel channel, Channel::Open(options.channel));
   std::unique_ptr<Control> control(new Control(options, std::move(channel)));
-  grpc::ClientContext context;
-  control->channel_.Prepare(&context, options.connect_ms);
+  Call call(control->channel_, options.stopper.get(), options.connect_ms);
   v1::HelloRequest request;
   request.set_client(options.client_name.empty() ? "libcrumb" : options.client_name);
   request.set_wire_version(kWireVersion);
-  const grpc::Status status = control->stub_->Hello(&context, request, &control->hello_);
+  const grpc::Status status = control->stub_->Hello(call.context(), request, &control->hello_);
   if (!status.ok()) return control->channel_.Explain(status, "Hello");
   if (control->hello_.wire_version() != kWireVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -81,43 +114,39 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& opt
 }
 
 absl::StatusOr<v1::LayoutInfo> Control::RegisterLayout(v1::RegisterLayoutRequest request) {
-  grpc::ClientContext context;
-  channel_.Prepare(&context, options_.deadline_ms);
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
   request.set_session(session());
   v1::RegisterLayoutReply reply;
-  const grpc::Status status = stub_->RegisterLayout(&context, request, &reply);
+  const grpc::Status status = stub_->RegisterLayout(call.context(), request, &reply);
   if (!status.ok()) return channel_.Explain(status, "RegisterLayout");
   return std::move(*reply.mutable_layout());
 }
 
 absl::StatusOr<std::vector<v1::LayoutInfo>> Control::ListLayouts() {
-  grpc::ClientContext context;
-  channel_.Prepare(&context, options_.deadline_ms);
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
   v1::ListLayoutsRequest request;
   request.set_session(session());
   v1::ListLayoutsReply reply;
-  const grpc::Status status = stub_->ListLayouts(&context, request, &reply);
+  const grpc::Status status = stub_->ListLayouts(call.context(), request, &reply);
   if (!status.ok()) return channel_.Explain(status, "ListLayouts");
   return std::vector<v1::LayoutInfo>(reply.layouts().begin(), reply.layouts().end());
 }
 
 absl::Status Control::RegisterRegions(v1::RegisterRegionsRequest request) {
-  grpc::ClientContext context;
-  channel_.Prepare(&context, options_.deadline_ms);
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
   request.set_session(session());
   v1::RegisterRegionsReply reply;
-  const grpc::Status status = stub_->RegisterRegions(&context, request, &reply);
+  const grpc::Status status = stub_->RegisterRegions(call.context(), request, &reply);
   return channel_.Explain(status, "RegisterRegions");
 }
 
 absl::StatusOr<std::string> Control::ExchangeHello(const std::string& blob) {
-  grpc::ClientContext context;
-  channel_.Prepare(&context, options_.connect_ms);
+  Call call(channel_, options_.stopper.get(), options_.connect_ms);
   v1::ConnectRequest request;
   request.set_session(session());
   request.set_hello(blob);
   v1::ConnectReply reply;
-  const grpc::Status status = stub_->Connect(&context, request, &reply);
+  const grpc::Status status = stub_->Connect(call.context(), request, &reply);
   if (!status.ok()) return channel_.Explain(status, "Connect");
   if (reply.hello().empty() || reply.hello().size() > kHelloBlobBytesMax) {
     return absl::DataLossError(absl::StrCat(channel_.server(), ": Connect: an address of ",
@@ -127,11 +156,10 @@ absl::StatusOr<std::string> Control::ExchangeHello(const std::string& blob) {
 }
 
 absl::StatusOr<v1::PinReply> Control::Pin(v1::PinRequest request) {
-  grpc::ClientContext context;
-  channel_.Prepare(&context, options_.deadline_ms);
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
   request.set_session(session());
   v1::PinReply reply;
-  const grpc::Status status = stub_->Pin(&context, request, &reply);
+  const grpc::Status status = stub_->Pin(call.context(), request, &reply);
   if (!status.ok()) return channel_.Explain(status, "Pin");
   return reply;
 }

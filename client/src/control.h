@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,24 @@
 
 namespace crumb::client {
 
+// Ends synchronous calls from another thread: those under way, and all later ones. Any thread.
+class CallStopper {
+ public:
+  void Stop();
+  // By a call. False: it must not be made.
+  bool Enter(grpc::ClientContext* context);
+  void Leave();
+
+ private:
+  std::mutex mutex_;
+  grpc::ClientContext* under_way_ = nullptr;  // one at a time
+  bool stopped_ = false;
+};
+
 struct ControlOptions {
   ChannelOptions channel;
   std::string client_name;
+  std::shared_ptr<CallStopper> stopper = std::make_shared<CallStopper>();
   uint32_t connect_ms = 2000;
   uint32_t deadline_ms = 5000;
 };
@@ -50,6 +66,7 @@ class Control {
  private:
   Control(const ControlOptions& options, Channel channel);
   struct Probe;
+  class Call;
 
   ControlOptions options_;
   Channel channel_;

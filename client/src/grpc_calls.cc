@@ -54,7 +54,7 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
     // A waiting get ends with its wait, as it does over UCX.
     message_.set_deadline_ms(request_->wait_ms != 0 ? request_->wait_ms : request_->deadline_ms);
     message_.set_wait_ms(request_->wait_ms);
-    queue_->Enter(&context_);
+    queue_->Enter(&context_, request_->id);
     env.stub->async()->Get(&context_, &message_, this);
     StartRead(&chunk_);
     StartCall();
@@ -85,12 +85,7 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
   }
 
  private:
-  ValuePlace Place(uint64_t bytes) const {
-    return {.part = request_->blocks[block_].part,
-            .slots = request_->SlotsOf(block_),
-            .bytes = bytes,
-            .tokens = request_->blocks[block_].token_count};
-  }
+  ValuePlace Place(uint64_t bytes) const { return request_->PlaceOf(block_, bytes); }
 
   // False: the stream breaks its own rules.
   bool Consume() {
@@ -114,7 +109,8 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
 
   bool PrepareTarget() {
     const uint64_t bytes = header_.value_bytes();
-    if (bytes > kRawPageBytesMax * 2 || !request_->memory->Fits(Place(bytes))) return false;
+    if (bytes > kRawPageBytesMax * 2 || !request_->memory->Fits(Place(bytes), &segments_))
+      return false;
     if (request_->memory->contiguous()) {
       target_ = request_->memory->View(Place(bytes));
     } else {
@@ -137,7 +133,8 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
       failed.result = BlockResult::kCorrupt;
       return failed;
     }
-    if (!request_->memory->contiguous()) request_->memory->Scatter(Place(received_), target_);
+    if (!request_->memory->contiguous())
+      request_->memory->Scatter(Place(received_), target_, &segments_);
     reply_.value_bytes = static_cast<uint32_t>(received_);
     reply_.lossy_depth = static_cast<uint8_t>(std::min<uint32_t>(header_.lossy_depth(), 255));
     reply_.checksum = header_.checksum();
@@ -154,6 +151,7 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
   WireBlockReply reply_;
   MutableBytes target_;
   std::string scratch_;
+  LentMemory::Scratch segments_;
   uint64_t received_ = 0;
   bool seen_header_ = false;
   bool bad_ = false;
@@ -165,20 +163,18 @@ class PutCall final : public grpc::ClientWriteReactor<v1::PutChunk> {
       : queue_(env.queue), request_(std::move(request)), block_(block) {
     context_.set_deadline(env.deadline);
     env.channel->Authorize(&context_);
-    const ValuePlace place{.part = request_->blocks[block_].part,
-                           .slots = request_->SlotsOf(block_),
-                           .bytes = request_->raw_bytes[block_],
-                           .tokens = request_->blocks[block_].token_count};
+    const ValuePlace place = request_->PlaceOf(block_, request_->raw_bytes[block_]);
     if (request_->memory->contiguous()) {
       value_ = request_->memory->View(place);
     } else {
       scratch_.resize(place.bytes);
       MutableBytes out(reinterpret_cast<uint8_t*>(scratch_.data()), scratch_.size());
-      request_->memory->Gather(place, out);
+      LentMemory::Scratch segments;
+      request_->memory->Gather(place, out, &segments);
       value_ = out;
     }
     FillHeader(env.session, chunk_.mutable_header());
-    queue_->Enter(&context_);
+    queue_->Enter(&context_, request_->id);
     env.stub->async()->Put(&context_, &answer_, this);
     WriteNext();
     StartCall();
@@ -280,25 +276,40 @@ struct KeysCall {
   }
 };
 
+std::vector<WireBlockReply> ItemReplies(
+    const google::protobuf::RepeatedPtrField<v1::LookupItem>& items) {
+  std::vector<WireBlockReply> replies;
+  for (const v1::LookupItem& item : items) {
+    replies.push_back(ToReply(item));
+    replies.back().lossy_depth = static_cast<uint8_t>(std::min<uint32_t>(item.lossy_depth(), 255));
+  }
+  return replies;
+}
+
 void StartLookup(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
   auto* call = new KeysCall<v1::LookupRequest, v1::LookupReply>(env, std::move(request));
   call->message.set_stop_at_gap((call->request->flags & kWireFlagStopAtGap) != 0);
-  call->queue->Enter(&call->context);
-  env.stub->async()->Lookup(
-      &call->context, &call->message, &call->answer, [call](const grpc::Status& status) {
-        std::vector<WireBlockReply> replies;
-        for (const v1::LookupItem& item : call->answer.items()) {
-          replies.push_back(ToReply(item));
-          replies.back().lossy_depth =
-              static_cast<uint8_t>(std::min<uint32_t>(item.lossy_depth(), 255));
-        }
-        call->Finish(status, std::move(replies));
-      });
+  call->queue->Enter(&call->context, call->request->id);
+  env.stub->async()->Lookup(&call->context, &call->message, &call->answer,
+                            [call](const grpc::Status& status) {
+                              call->Finish(status, ItemReplies(call->answer.items()));
+                            });
+}
+
+void StartPrefetch(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
+  auto* call = new KeysCall<v1::PrefetchRequest, v1::PrefetchReply>(env, std::move(request));
+  call->message.set_deadline_ms(call->request->deadline_ms);
+  call->queue->Enter(&call->context, call->request->id);
+  env.stub->async()->Prefetch(&call->context, &call->message, &call->answer,
+                              [call](const grpc::Status& status) {
+                                call->Finish(status, ItemReplies(call->answer.items()));
+                              });
 }
 
 void StartDelete(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
   auto* call = new KeysCall<v1::DeleteRequest, v1::DeleteReply>(env, std::move(request));
-  call->queue->Enter(&call->context);
+  call->message.set_deadline_ms(call->request->deadline_ms);
+  call->queue->Enter(&call->context, call->request->id);
   env.stub->async()->Delete(&call->context, &call->message, &call->answer,
                             [call](const grpc::Status& status) {
                               std::vector<WireBlockReply> replies;
@@ -314,9 +325,9 @@ void StartDelete(const CallEnv& env, std::shared_ptr<const PlaneRequest> request
 CallQueue::CallQueue() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) { CRUMB_CHECK(fd_ >= 0); }
 CallQueue::~CallQueue() { ::close(fd_); }
 
-void CallQueue::Enter(grpc::ClientContext* context) {
+void CallQueue::Enter(grpc::ClientContext* context, uint64_t request) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  live_.insert(context);
+  live_.emplace(context, request);
   ++active_;
 }
 
@@ -327,13 +338,28 @@ void CallQueue::Retire(grpc::ClientContext* context) {
 
 void CallQueue::Leave(CallDone done) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  Push(std::move(done));
+  if (--active_ == 0) idle_.notify_all();
+}
+
+void CallQueue::Post(CallDone done) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Push(std::move(done));
+}
+
+void CallQueue::Cancel(uint64_t request) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [context, of] : live_) {
+    if (of == request) context->TryCancel();
+  }
+}
+
+void CallQueue::Push(CallDone done) {
   const bool was_empty = done_.empty();
   done_.push_back(std::move(done));
-  if (was_empty) {
-    const uint64_t one = 1;
-    CRUMB_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one));
-  }
-  if (--active_ == 0) idle_.notify_all();
+  if (!was_empty) return;
+  const uint64_t one = 1;
+  CRUMB_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one));
 }
 
 void CallQueue::Take(std::vector<CallDone>* out) {
@@ -357,7 +383,7 @@ size_t CallQueue::active() const {
 
 void CallQueue::CancelAllAndWait() {
   std::unique_lock<std::mutex> lock(mutex_);
-  for (grpc::ClientContext* context : live_) context->TryCancel();
+  for (const auto& [context, of] : live_) context->TryCancel();
   idle_.wait(lock, [this] { return active_ == 0; });
 }
 
@@ -378,6 +404,8 @@ void StartGetCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> reques
 void StartKeysCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request) {
   if (request->type == WireType::kLookup) {
     StartLookup(env, std::move(request));
+  } else if (request->type == WireType::kPrefetch) {
+    StartPrefetch(env, std::move(request));
   } else {
     StartDelete(env, std::move(request));
   }

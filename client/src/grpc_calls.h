@@ -7,9 +7,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "client/src/channel.h"
@@ -37,11 +37,13 @@ class CallQueue {
   // of the plane or the channel is touched again.
   // WHY three steps: a context holds its channel. Were it destroyed after the outcome is known, it
   // could be the channel's last owner, and gRPC's thread would have to end itself.
-  void Enter(grpc::ClientContext* context);
+  void Enter(grpc::ClientContext* context, uint64_t request);
   void Retire(grpc::ClientContext* context);
   void Leave(CallDone done);
 
-  // By the plane.
+  // By the plane. Post: the outcome of a call that was never made.
+  void Post(CallDone done);
+  void Cancel(uint64_t request);
   void Take(std::vector<CallDone>* out);
   bool empty() const;
   size_t active() const;
@@ -51,8 +53,9 @@ class CallQueue {
  private:
   mutable std::mutex mutex_;
   std::condition_variable idle_;
-  std::set<grpc::ClientContext*> live_;
-  size_t active_ = 0;  // entered and not left
+  void Push(CallDone done);                        // under the lock
+  std::map<grpc::ClientContext*, uint64_t> live_;  // with their request
+  size_t active_ = 0;                              // entered and not left
   std::vector<CallDone> done_;
   int fd_;
 };
@@ -68,7 +71,7 @@ struct CallEnv {
 // REQUIRES: the request's places were checked against its memory.
 void StartPutCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request, uint32_t block);
 void StartGetCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request, uint32_t block);
-// Lookup or delete: all blocks in one call.
+// Lookup, prefetch or delete: all blocks in one call.
 void StartKeysCall(const CallEnv& env, std::shared_ptr<const PlaneRequest> request);
 
 // The outcome of a whole call that failed before it could say anything per block.

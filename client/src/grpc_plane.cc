@@ -53,7 +53,17 @@ class GrpcPlane final : public Plane {
     return BlockResult::kOk;
   }
 
-  void Poll(std::vector<PlaneReply>* replies) override {
+  // Calls that gRPC has are cancelled and end by themselves; those that still wait here end now.
+  bool Cancel(uint64_t id, CancelKind) override {
+    queue_->Cancel(id);
+    for (const QueuedCall& call : waiting_) {
+      if (call.request->id == id) queue_->Post(FailedCall(call, BlockResult::kCancelled));
+    }
+    std::erase_if(waiting_, [id](const QueuedCall& call) { return call.request->id == id; });
+    return false;
+  }
+
+  void Poll(ReplyList* replies) override {
     done_.clear();
     queue_->Take(&done_);
     for (CallDone& done : done_) {
@@ -67,9 +77,8 @@ class GrpcPlane final : public Plane {
   bool Arm() override { return queue_->empty(); }
   int wake_fd() const override { return queue_->fd(); }
   bool lost() const override { return losing_ && queue_->active() == 0 && queue_->empty(); }
-  std::string Describe() const override { return "grpc"; }
 
-  absl::Status Lend(uint32_t, uint32_t, const LentMemory&) override { return absl::OkStatus(); }
+  absl::Status Lend(const LendOrder&) override { return absl::OkStatus(); }
   void Unlend(uint32_t) override {}
 
  private:
@@ -98,7 +107,7 @@ class GrpcPlane final : public Plane {
     }
   }
 
-  void Add(CallDone done, std::vector<PlaneReply>* replies) {
+  void Add(CallDone done, ReplyList* replies) {
     const auto found = assemblies_.find(done.request);
     if (found == assemblies_.end()) return;
     Assembly& assembly = found->second;
@@ -113,24 +122,27 @@ class GrpcPlane final : public Plane {
       assembly.blocks = std::move(done.replies);
     }
     if (--assembly.missing != 0) return;
-    replies->push_back({.id = done.request,
-                        .blocks = std::move(assembly.blocks),
-                        .notes = std::move(assembly.notes)});
+    PlaneReply& reply = replies->Next(done.request);
+    reply.blocks = std::move(assembly.blocks);
+    reply.notes = std::move(assembly.notes);
     assemblies_.erase(found);
   }
 
-  void FailWaiting(std::vector<PlaneReply>* replies) {
+  static CallDone FailedCall(const QueuedCall& call, BlockResult result) {
+    const bool by_block =
+        call.request->type == WireType::kPut || call.request->type == WireType::kGet;
+    CallDone failed;
+    failed.request = call.request->id;
+    failed.block = call.block;
+    failed.replies = FailedReplies(by_block ? 1 : call.request->blocks.size(), result);
+    return failed;
+  }
+
+  void FailWaiting(ReplyList* replies) {
     std::deque<QueuedCall> waiting;
     waiting.swap(waiting_);
     for (const QueuedCall& call : waiting) {
-      const bool by_block =
-          call.request->type == WireType::kPut || call.request->type == WireType::kGet;
-      const size_t count = by_block ? 1 : call.request->blocks.size();
-      CallDone failed;
-      failed.request = call.request->id;
-      failed.block = call.block;
-      failed.replies = FailedReplies(count, BlockResult::kUnavailable);
-      Add(std::move(failed), replies);
+      Add(FailedCall(call, BlockResult::kUnavailable), replies);
     }
   }
 
@@ -144,8 +156,8 @@ class GrpcPlane final : public Plane {
 
 }  // namespace
 
-std::unique_ptr<Plane> OpenGrpcPlane(Control* control) {
-  return std::make_unique<GrpcPlane>(control);
+NamedPlane OpenGrpcPlane(Control* control) {
+  return {.plane = std::make_unique<GrpcPlane>(control), .name = "grpc"};
 }
 
 }  // namespace crumb::client

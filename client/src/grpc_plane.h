@@ -12,7 +12,7 @@
 namespace crumb::client {
 
 // `control` must outlive the plane.
-std::unique_ptr<Plane> OpenGrpcPlane(Control* control);
+NamedPlane OpenGrpcPlane(Control* control);
 
 }  // namespace crumb::client
 

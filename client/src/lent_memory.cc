@@ -1,6 +1,8 @@
 // Lent memory: construction of region sets from pointers, copies along their segments.
 #include "client/src/lent_memory.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -10,6 +12,9 @@
 
 namespace crumb::client {
 namespace {
+
+// Copied, then hashed while it is in the cache.
+constexpr uint64_t kChunkBytes = 32 * 1024;
 
 uint8_t* At(uint64_t address) {
   return reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(address));
@@ -39,6 +44,36 @@ uint32_t RegionFor(const TensorMemory& tensor, std::vector<Region>* regions) {
   regions->push_back({.address = address, .bytes = tensor.bytes, .rkey = {}});
   return static_cast<uint32_t>(regions->size() - 1);
 }
+
+// XXH3-64 of a value given in pieces in ascending order; what no piece covers is zero.
+class CanonicalHash {
+ public:
+  explicit CanonicalHash(uint64_t bytes) : bytes_(bytes) {}
+  void Add(uint64_t offset, Bytes piece) {
+    CRUMB_CHECK(offset >= at_);  // segments come in the canonical order
+    AddZeros(offset);
+    stream_.Add(piece);
+    at_ = offset + piece.size();
+  }
+  uint64_t Finish() {
+    AddZeros(bytes_);
+    return stream_.Digest();
+  }
+
+ private:
+  void AddZeros(uint64_t until) {
+    static constexpr std::array<uint8_t, 4096> kZeros{};
+    while (at_ < until) {
+      const uint64_t bytes = std::min<uint64_t>(kZeros.size(), until - at_);
+      stream_.Add({kZeros.data(), bytes});
+      at_ += bytes;
+    }
+  }
+
+  Xxh3Stream stream_;
+  const uint64_t bytes_;
+  uint64_t at_ = 0;
+};
 
 }  // namespace
 
@@ -94,26 +129,25 @@ bool LentMemory::Segments(const ValuePlace& place, std::vector<Segment>* out) co
       {.part = place.part, .slots = place.slots, .bytes = place.bytes, .tokens = tokens}, out);
 }
 
-bool LentMemory::Fits(const ValuePlace& place) const {
-  std::vector<Segment> segments;
-  return Segments(place, &segments);
+bool LentMemory::Fits(const ValuePlace& place, Scratch* scratch) const {
+  if (!contiguous()) return Segments(place, scratch);
+  return place.slots.size() == 1 && place.slots[0] < slots() && place.bytes != 0 &&
+         place.bytes <= spec().slot_bytes;
 }
 
-void LentMemory::Gather(const ValuePlace& place, MutableBytes out) const {
-  std::vector<Segment> segments;
+void LentMemory::Gather(const ValuePlace& place, MutableBytes out, Scratch* scratch) const {
   CRUMB_CHECK(out.size() == place.bytes);
   if (!contiguous() && place.tokens != 0) std::memset(out.data(), 0, out.size());
-  CRUMB_CHECK(Segments(place, &segments));
-  for (const Segment& segment : segments) {
+  CRUMB_CHECK(Segments(place, scratch));
+  for (const Segment& segment : *scratch) {
     std::memcpy(out.data() + segment.local_offset, At(segment.address), segment.bytes);
   }
 }
 
-void LentMemory::Scatter(const ValuePlace& place, Bytes value) const {
-  std::vector<Segment> segments;
+void LentMemory::Scatter(const ValuePlace& place, Bytes value, Scratch* scratch) const {
   CRUMB_CHECK(value.size() == place.bytes);
-  CRUMB_CHECK(Segments(place, &segments));
-  for (const Segment& segment : segments) {
+  CRUMB_CHECK(Segments(place, scratch));
+  for (const Segment& segment : *scratch) {
     std::memcpy(At(segment.address), value.data() + segment.local_offset, segment.bytes);
   }
 }
@@ -124,12 +158,29 @@ MutableBytes LentMemory::View(const ValuePlace& place) const {
   return {At(spec().regions[0].address) + place.slots[0] * spec().slot_bytes, place.bytes};
 }
 
-uint64_t LentMemory::Checksum(const ValuePlace& place, std::string* scratch) const {
+uint64_t LentMemory::ScatterAndHash(const ValuePlace& place, Bytes value, Scratch* scratch) const {
+  CRUMB_CHECK(value.size() == place.bytes);
+  CRUMB_CHECK(Segments(place, scratch));
+  CanonicalHash hash(place.bytes);
+  for (const Segment& segment : *scratch) {
+    for (uint64_t at = 0; at < segment.bytes; at += kChunkBytes) {
+      const uint64_t bytes = std::min(kChunkBytes, segment.bytes - at);
+      uint8_t* const to = At(segment.address + at);
+      std::memcpy(to, value.data() + segment.local_offset + at, bytes);
+      hash.Add(segment.local_offset + at, {to, bytes});
+    }
+  }
+  return hash.Finish();
+}
+
+uint64_t LentMemory::Checksum(const ValuePlace& place, Scratch* scratch) const {
   if (contiguous()) return Xxh3(View(place));
-  scratch->resize(place.bytes);
-  const MutableBytes out(reinterpret_cast<uint8_t*>(scratch->data()), scratch->size());
-  Gather(place, out);
-  return Xxh3(out);
+  CRUMB_CHECK(Segments(place, scratch));
+  CanonicalHash hash(place.bytes);
+  for (const Segment& segment : *scratch) {
+    hash.Add(segment.local_offset, {At(segment.address), segment.bytes});
+  }
+  return hash.Finish();
 }
 
 }  // namespace crumb::client

@@ -47,15 +47,20 @@ class LentMemory {
   uint32_t slots() const { return spec().slots; }
   uint32_t slots_per_block() const { return spec().slots_per_block; }
 
+  // Reused by calls in a row, so that they allocate nothing.
+  using Scratch = std::vector<Segment>;
+
   // False if the place is out of range.
-  bool Fits(const ValuePlace& place) const;
+  bool Fits(const ValuePlace& place, Scratch* scratch) const;
   // Lent memory to one contiguous value and back. REQUIRES: Fits, and exactly place.bytes.
-  void Gather(const ValuePlace& place, MutableBytes out) const;
-  void Scatter(const ValuePlace& place, Bytes value) const;
+  void Gather(const ValuePlace& place, MutableBytes out, Scratch* scratch) const;
+  void Scatter(const ValuePlace& place, Bytes value, Scratch* scratch) const;
+  // Scatter, and XXH3-64 of what lies in lent memory then, in one pass.
+  uint64_t ScatterAndHash(const ValuePlace& place, Bytes value, Scratch* scratch) const;
   // The value itself where the memory is contiguous. REQUIRES: contiguous() and Fits.
   MutableBytes View(const ValuePlace& place) const;
-  // XXH3-64 of the value. REQUIRES: Fits. `scratch` saves allocations.
-  uint64_t Checksum(const ValuePlace& place, std::string* scratch) const;
+  // XXH3-64 of the value. REQUIRES: Fits.
+  uint64_t Checksum(const ValuePlace& place, Scratch* scratch) const;
 
  private:
   bool Segments(const ValuePlace& place, std::vector<Segment>* out) const;

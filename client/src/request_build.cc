@@ -87,7 +87,7 @@ absl::Status AddPlace(const BuildInput& input, size_t index, PlaneRequest* reque
   CRUMB_ASSIGN(const uint64_t bytes, ValueBytes(input, index));
   const ValuePlace place{
       .part = block.part, .slots = slots, .bytes = bytes, .tokens = block.token_count};
-  if (!memory.Fits(place)) {
+  if (!memory.Fits(place, input.scratch)) {
     return Bad(index, "a value of ", bytes, " bytes does not fit slots of ",
                memory.spec().slot_bytes);
   }
@@ -113,38 +113,37 @@ absl::StatusOr<Digest> DigestKey(std::string_view key, size_t block) {
   return DigestOf(AsBytes(key));
 }
 
-absl::StatusOr<std::shared_ptr<PlaneRequest>> BuildRequest(const BuildInput& input) {
+absl::Status BuildRequest(const BuildInput& input, PlaneRequest* out) {
   CRUMB_TRY(CheckOptions(input));
   const size_t count = input.blocks->size();
   if (count == 0 || count > kBlocksPerRequestMax) {
     return absl::InvalidArgumentError(
         absl::StrCat(count, " blocks in a request; 1 to ", kBlocksPerRequestMax, " are allowed"));
   }
-  auto request = std::make_shared<PlaneRequest>();
-  request->type = input.type;
-  request->flags = FlagsOf(input);
-  request->form = static_cast<PageForm>(input.options.form);
-  request->layout_handle = input.layout->daemon_handle;
-  request->deadline_ms =
+  out->type = input.type;
+  out->flags = FlagsOf(input);
+  out->form = static_cast<PageForm>(input.options.form);
+  out->verify = input.options.verify;
+  out->layout_handle = input.layout->daemon_handle;
+  out->deadline_ms =
       input.options.deadline_ms != 0 ? input.options.deadline_ms : input.deadline_ms_default;
-  request->wait_ms = input.type == WireType::kGet ? input.options.wait_ms : 0;
-  request->grace_ms = input.grace_ms;
-  request->blocks.reserve(count);
+  out->wait_ms = input.type == WireType::kGet ? input.options.wait_ms : 0;
+  out->grace_ms = input.grace_ms;
+  out->blocks.clear();
+  out->raw_bytes.clear();
+  out->slots.clear();
   const bool moves = MovesData(input.type);
-  if (moves) {
-    request->region_set = input.region_set;
-    request->memory = input.lent->memory;
-    request->slots_per_block = request->memory->slots_per_block();
-    request->slots.reserve(count * request->slots_per_block);
-  }
+  out->region_set = moves ? input.region_set : 0;
+  out->memory = moves ? input.lent->memory : nullptr;
+  out->slots_per_block = moves ? out->memory->slots_per_block() : 0;
   for (size_t i = 0; i < count; ++i) {
     CRUMB_ASSIGN(WireBlock wire, BuildBlock(input, i));
-    if (moves) CRUMB_TRY(AddPlace(input, i, request.get()));
+    if (moves) CRUMB_TRY(AddPlace(input, i, out));
     const bool carries = input.type == WireType::kPut && input.options.form != Form::kRaw;
     wire.value_bytes = carries ? (*input.blocks)[i].value_bytes : 0;
-    request->blocks.push_back(wire);
+    out->blocks.push_back(wire);
   }
-  return request;
+  return absl::OkStatus();
 }
 
 }  // namespace crumb::client

@@ -2,14 +2,14 @@
 // from the lowest free one, because a daemon keeps a few per session only.
 #include "client/src/session.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/src/grpc_plane.h"
-#include "client/src/ucx_plane.h"
+#include "cachesvc/base/check.h"
 
 namespace crumb::client {
 namespace {
@@ -25,119 +25,108 @@ bool SameLayout(const LayoutEntry& a, const LayoutEntry& b) {
 
 }  // namespace
 
-Session::Session(const Options& options, std::string server, const Clock& clock)
-    : options_(options),
-      server_(std::move(server)),
+Session::Session(LinkPlan plan, LinkOpener opener, const Clock& clock, Rng* rng)
+    : plan_(std::move(plan)),
+      opener_(std::move(opener)),
       clock_(clock),
-      rng_(clock.now_us() ^ static_cast<uint64_t>(::getpid()) << 32) {}
+      rng_(*rng),
+      helper_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-Session::~Session() { Close(options_.connect_ms); }
+Session::~Session() {
+  if (helper_ != nullptr) {
+    helper_->plan.stopper->Stop();
+    helper_->thread.join();
+    if (helper_->result.ok() && helper_->result->control != nullptr) {
+      helper_->result->control->Goodbye(plan_.options.connect_ms);
+    }
+  }
+  Close(plan_.options.connect_ms);
+  if (helper_fd_ >= 0) ::close(helper_fd_);
+}
 
 absl::Status Session::Open() {
   if (open()) return absl::OkStatus();
+  if (helping()) {
+    return absl::UnavailableError(absl::StrCat(plan_.server, ": connecting again; Drain"));
+  }
   const uint64_t now_us = clock_.now_us();
   if (now_us < next_attempt_us_) {
-    return absl::UnavailableError(absl::StrCat(server_, " did not answer; the next attempt is in ",
+    return absl::UnavailableError(absl::StrCat(plan_.server,
+                                               " did not answer; the next attempt is in ",
                                                (next_attempt_us_ - now_us) / 1000 + 1, " ms"));
   }
-  const absl::Status status = OpenOnce();
-  if (status.ok()) {
+  LinkPlan plan = plan_;
+  plan.stopper = std::make_shared<CallStopper>();
+  return Adopt(opener_(plan));
+}
+
+void Session::StartOpen() {
+  if (open() || helping() || helper_fd_ < 0 || clock_.now_us() < next_attempt_us_) return;
+  helper_ = std::make_unique<Helper>();
+  helper_->plan = plan_;
+  helper_->plan.stopper = std::make_shared<CallStopper>();
+  helper_->thread = std::thread([helper = helper_.get(), opener = opener_, fd = helper_fd_] {
+    helper->result = opener(helper->plan);
+    helper->done.store(true, std::memory_order_release);
+    const uint64_t one = 1;
+    CRUMB_CHECK(::write(fd, &one, sizeof(one)) == sizeof(one));
+  });
+}
+
+bool Session::Step() {
+  if (!helping() || !helper_->done.load(std::memory_order_acquire)) return false;
+  helper_->thread.join();
+  uint64_t count = 0;
+  CRUMB_CHECK(::read(helper_fd_, &count, sizeof(count)) == sizeof(count));
+  const std::unique_ptr<Helper> helper = std::move(helper_);
+  if (!Adopt(std::move(helper->result)).ok()) return false;
+  for (const auto& [region_set, lent] : helper->plan.lent) {
+    if (plan_.lent.count(region_set) == 0) link_.plane->Unlend(region_set);  // meanwhile
+  }
+  return true;
+}
+
+absl::Status Session::Adopt(absl::StatusOr<Link> opened) {
+  if (opened.ok()) {
+    link_ = *std::move(opened);
+    if (!link_.layouts.empty()) plan_.layouts = link_.layouts;
     backoff_us_ = 0;
     next_attempt_us_ = 0;
-    return status;
+    return absl::OkStatus();
   }
-  plane_.reset();
-  control_.reset();
   backoff_us_ = std::min(kBackoffMaxUs, std::max(kBackoffFirstUs, backoff_us_ * 2));
   // Jitter: many clients of one daemon must not come back in step.
   next_attempt_us_ = clock_.now_us() + backoff_us_ / 2 + rng_.Below(backoff_us_ / 2 + 1);
-  return status;
-}
-
-absl::Status Session::OpenOnce() {
-  CRUMB_ASSIGN(control_, Control::Open({.channel = {.server = server_,
-                                                    .token_file = options_.token_file,
-                                                    .tls_ca = options_.tls_ca,
-                                                    .tls_cert = options_.tls_cert,
-                                                    .tls_key = options_.tls_key},
-                                        .client_name = options_.client_name,
-                                        .connect_ms = options_.connect_ms,
-                                        .deadline_ms = options_.deadline_ms}));
-  CRUMB_TRY(OpenPlane());
-  return Restore();
-}
-
-absl::Status Session::OpenPlane() {
-  if (options_.data_plane == DataPlane::kGrpc) {
-    plane_ = OpenGrpcPlane(control_.get());
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<Plane>> ucx = OpenUcxPlane(
-      {.tls = options_.ucx_tls, .net_devices = options_.ucx_net_devices}, control_.get());
-  if (ucx.ok()) {
-    plane_ = *std::move(ucx);
-    return absl::OkStatus();
-  }
-  if (options_.data_plane == DataPlane::kUcx ||
-      ucx.status().code() == absl::StatusCode::kUnavailable) {
-    return ucx.status();
-  }
-  plane_ = OpenGrpcPlane(control_.get());
-  return absl::OkStatus();
-}
-
-absl::Status Session::Restore() {
-  for (LayoutEntry& entry : layouts_) {
-    entry.daemon_handle = 0;
-    absl::StatusOr<v1::LayoutInfo> info = control_->RegisterLayout(entry.request);
-    if (!info.ok()) {
-      if (info.status().code() == absl::StatusCode::kUnavailable) return info.status();
-      // Its rotation set may be gone, say: requests that name the layout are refused, others work.
-      entry.info.codec_note = std::string(info.status().message());
-      continue;
-    }
-    CRUMB_ASSIGN(LayoutEntry fresh, MakeEntry(*info));
-    if (fresh.info.hash_hex != entry.info.hash_hex) continue;
-    fresh.request = std::move(entry.request);
-    fresh.info.handle = entry.info.handle;
-    entry = std::move(fresh);
-  }
-  for (const auto& [region_set, lent] : lent_) {
-    const LayoutEntry& layout = layouts_[lent.layout - 1];
-    if (layout.daemon_handle == 0) continue;
-    CRUMB_TRY(plane_->Lend(region_set, layout.daemon_handle, *lent.memory));
-  }
-  return absl::OkStatus();
+  return opened.status();
 }
 
 void Session::Close(uint32_t goodbye_ms) {
-  if (control_ != nullptr && goodbye_ms != 0) control_->Goodbye(goodbye_ms);
-  plane_.reset();
-  control_.reset();
+  if (link_.control != nullptr && goodbye_ms != 0) link_.control->Goodbye(goodbye_ms);
+  link_ = Link();
 }
 
 Layout Session::Keep(LayoutEntry entry) {
-  for (LayoutEntry& known : layouts_) {
+  for (LayoutEntry& known : plan_.layouts) {
     if (!SameLayout(known, entry)) continue;
     entry.info.handle = known.info.handle;
     if (entry.request.effort().empty()) entry.request = std::move(known.request);
     known = std::move(entry);
     return known.info;
   }
-  entry.info.handle = static_cast<uint32_t>(layouts_.size() + 1);
-  layouts_.push_back(std::move(entry));
-  return layouts_.back().info;
+  entry.info.handle = static_cast<uint32_t>(plan_.layouts.size() + 1);
+  plan_.layouts.push_back(std::move(entry));
+  return plan_.layouts.back().info;
 }
 
 absl::StatusOr<Layout> Session::RegisterLayout(const LayoutSpec& spec) {
   CRUMB_TRY(CheckSpec(spec).status());
   if (!open()) return absl::UnavailableError("the daemon was lost; Reconnect");
-  if (layouts_.size() >= kLayoutsMax) {
+  if (plan_.layouts.size() >= kLayoutsMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a client keeps at most ", kLayoutsMax, " layouts"));
   }
   v1::RegisterLayoutRequest request = ToRequest(spec);
-  CRUMB_ASSIGN(const v1::LayoutInfo info, control_->RegisterLayout(request));
+  CRUMB_ASSIGN(const v1::LayoutInfo info, link_.control->RegisterLayout(request));
   CRUMB_ASSIGN(LayoutEntry entry, MakeEntry(info));
   entry.request = std::move(request);
   return Keep(std::move(entry));
@@ -145,10 +134,10 @@ absl::StatusOr<Layout> Session::RegisterLayout(const LayoutSpec& spec) {
 
 absl::StatusOr<std::vector<Layout>> Session::ListLayouts() {
   if (!open()) return absl::UnavailableError("the daemon was lost; Reconnect");
-  CRUMB_ASSIGN(const std::vector<v1::LayoutInfo> infos, control_->ListLayouts());
+  CRUMB_ASSIGN(const std::vector<v1::LayoutInfo> infos, link_.control->ListLayouts());
   std::vector<Layout> out;
   for (const v1::LayoutInfo& info : infos) {
-    if (layouts_.size() >= kLayoutsMax) break;
+    if (plan_.layouts.size() >= kLayoutsMax) break;
     CRUMB_ASSIGN(LayoutEntry entry, MakeEntry(info));
     out.push_back(Keep(std::move(entry)));
   }
@@ -156,7 +145,7 @@ absl::StatusOr<std::vector<Layout>> Session::ListLayouts() {
 }
 
 const LayoutEntry* Session::FindLayout(uint32_t handle) const {
-  return handle == 0 || handle > layouts_.size() ? nullptr : &layouts_[handle - 1];
+  return handle == 0 || handle > plan_.layouts.size() ? nullptr : &plan_.layouts[handle - 1];
 }
 
 absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const LentMemory> memory) {
@@ -167,23 +156,27 @@ absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const Le
   }
   if (!open()) return absl::UnavailableError("the daemon was lost; Reconnect");
   uint32_t region_set = 1;
-  while (lent_.count(region_set) != 0) ++region_set;
+  while (plan_.lent.count(region_set) != 0) ++region_set;
   if (region_set > kRegionSetsMax) {
     return absl::ResourceExhaustedError("too many region sets; Unlend some");
   }
-  CRUMB_TRY(plane_->Lend(region_set, entry->daemon_handle, *memory));
-  lent_[region_set] = {.layout = layout, .memory = std::move(memory)};
+  CRUMB_TRY(link_.plane->Lend({.region_set = region_set,
+                               .layout_handle = entry->daemon_handle,
+                               .value_bytes_max = ValueBytesMax(*entry, *memory),
+                               .memory = memory.get(),
+                               .shared = &plan_.shared}));
+  plan_.lent[region_set] = {.layout = layout, .memory = std::move(memory)};
   return region_set;
 }
 
-const Session::Lent* Session::FindLent(uint32_t region_set) const {
-  const auto found = lent_.find(region_set);
-  return found == lent_.end() ? nullptr : &found->second;
+const Lent* Session::FindLent(uint32_t region_set) const {
+  const auto found = plan_.lent.find(region_set);
+  return found == plan_.lent.end() ? nullptr : &found->second;
 }
 
 void Session::Unlend(uint32_t region_set) {
-  if (plane_ != nullptr) plane_->Unlend(region_set);
-  lent_.erase(region_set);
+  if (link_.plane != nullptr) link_.plane->Unlend(region_set);
+  plan_.lent.erase(region_set);
 }
 
 }  // namespace crumb::client

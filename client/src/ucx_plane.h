@@ -17,8 +17,7 @@ struct UcxPlaneOptions {
 };
 
 // Exchanges addresses over `control`, which must outlive the plane.
-absl::StatusOr<std::unique_ptr<Plane>> OpenUcxPlane(const UcxPlaneOptions& options,
-                                                    Control* control);
+absl::StatusOr<NamedPlane> OpenUcxPlane(const UcxPlaneOptions& options, Control* control);
 
 }  // namespace crumb::client
 

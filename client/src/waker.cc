@@ -75,6 +75,10 @@ void Waker::SetTimer(uint64_t at_us) {
   CRUMB_CHECK(::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr) == 0);
 }
 
+void Waker::SetTimerBy(uint64_t at_us) {
+  if (at_us != 0 && (timer_at_us_ == 0 || at_us < timer_at_us_)) SetTimer(at_us);
+}
+
 void Waker::Wait(uint64_t timeout_us) const {
   pollfd poll{.fd = epoll_, .events = POLLIN, .revents = 0};
   const timespec timeout{.tv_sec = static_cast<time_t>(timeout_us / 1'000'000),

@@ -25,8 +25,11 @@ class Waker {
   // Makes fd() readable until Lower.
   void Raise();
   void Lower();
+  bool raised() const { return raised_; }
   // Readable once at this time of SteadyClock; 0 = never.
   void SetTimer(uint64_t at_us);
+  // Readable at this time or sooner: an earlier timer stays.
+  void SetTimerBy(uint64_t at_us);
   // Until readable or timeout_us passed.
   void Wait(uint64_t timeout_us) const;
 

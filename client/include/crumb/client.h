@@ -1,17 +1,18 @@
-// crumb::Client: put, get, look up and delete KV pages in a crumbd. One Client per worker thread;
-// no call may be made from two threads at once. No third-party type appears here. docs/client.md
-// has a complete example.
+// crumb::Client: put, get, look up, prefetch and delete KV pages in a crumbd. One Client per worker
+// thread; no call may be made from two threads at once. No third-party type appears here.
+// docs/client.md has complete examples.
 //
-// Memory: lend it once (LendPages / LendTensors), then name slots in it. The daemon reads and
-// writes lent memory itself. From Submit* until its completion is drained the named slots belong
-// to the request. A timeout is not a cancel: when a completion says kTimeout for the request as a
-// whole, its slots stay with it until the daemon answers or is gone; new requests that name them
-// are refused (kBusy), and SlotIsOwned tells.
+// Memory: lend it once (LendPages / LendTensors), then name slots in it. From Submit* until its
+// completion is drained the named slots belong to the request. A timeout is not a cancel: when a
+// completion says kTimeout for the request as a whole, its slots stay with it until the daemon
+// answers or is gone; new requests that name them are refused (kBusy), and SlotIsOwned tells.
+// Memory of a mapping that ShareMemory named is read and written by the daemon itself; other
+// memory is copied here, into or out of a bounded area (kShm), or by the transport.
 //
 // Loss: when the daemon dies, everything in flight completes with kUnavailable in bounded time and
-// every Submit* is refused at once with kUnavailable until Reconnect succeeds. Reconnect opens a
-// new session and registers every layout and all lent memory again: handles stay valid. It backs
-// off by itself (refused at once while it does), so it may be called before any request.
+// every Submit* is refused at once with kUnavailable until the Client is connected again, by
+// itself (Options::auto_reconnect) or by Reconnect. A new session knows every layout and all lent
+// memory: handles stay valid.
 #ifndef CRUMB_CLIENT_H_
 #define CRUMB_CLIENT_H_
 
@@ -21,6 +22,8 @@
 #include <string>
 #include <vector>
 
+#include "crumb/options.h"
+#include "crumb/shared_memory.h"
 #include "crumb/types.h"
 
 namespace crumb::client {
@@ -35,11 +38,16 @@ class CRUMB_API Client {
   Client& operator=(const Client&) = delete;
 
   bool connected() const;
+  // Blocks for one attempt (each step at most connect_ms, of restoring deadline_ms). Backs off by
+  // itself: refused at once (kUnavailable) meanwhile, and while the helper thread is at it.
   Status Reconnect();
 
+  // Control verbs: synchronous, each bounded by deadline_ms.
   Status RegisterLayout(const LayoutSpec& spec, Layout* out);
   Status ListLayouts(std::vector<Layout>* out);
-
+  // Tells of a shared mapping, before memory in it is lent. The descriptor is duplicated; the
+  // mapping must outlive the Client. Sends nothing.
+  Status ShareMemory(const SharedRange& range);
   // Lends `bytes` at `base` as slots of `slot_bytes` each; `region_set` names them later.
   Status LendPages(const Layout& layout, void* base, uint64_t bytes, uint64_t slot_bytes,
                    uint32_t* region_set);
@@ -48,31 +56,44 @@ class CRUMB_API Client {
                      uint32_t tokens_per_slot, uint32_t* region_set);
   // Refused (kBusy) while a request owns slots of it.
   Status Unlend(uint32_t region_set);
-  // True while a request that names this slot is unanswered.
+  // True while a request that names this slot is unanswered and may touch it.
   bool SlotIsOwned(uint32_t region_set, uint32_t slot) const;
+  // Holds pages in memory for ttl_ms; 0 lets them go. Pins are of the session: they end with it, at
+  // the latest when the Client goes.
+  Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
+             std::vector<Result>* out);
 
-  // Asynchronous: queue, then Drain. Refused at once (kBusy) when requests_in_flight_max are out.
-  // At most 256 blocks. Keys are digested before these return; `slots` spans are copied.
+  // Asynchronous: queue, then Drain; never wait. Refused at once with kBusy (a bound of Options is
+  // reached) or kUnavailable (no daemon, or the circuit is open). At most 256 blocks. Keys are
+  // digested before these return; `slots` spans are copied.
   Status SubmitPut(const Layout& layout, uint32_t region_set, const std::vector<Block>& blocks,
                    const RequestOptions& options, Ticket* ticket);
   Status SubmitGet(const Layout& layout, uint32_t region_set, const std::vector<Block>& blocks,
                    const RequestOptions& options, Ticket* ticket);
   Status SubmitLookup(const Layout& layout, const std::vector<Block>& blocks,
                       const RequestOptions& options, Ticket* ticket);
+  // Raises pages from NVMe to memory ahead of their gets. A result's tier says where the page is
+  // now; kNoSpace: still on NVMe, as only hotter pages could make room.
+  Status SubmitPrefetch(const Layout& layout, const std::vector<Block>& blocks,
+                        const RequestOptions& options, Ticket* ticket);
   Status SubmitDelete(const Layout& layout, const std::vector<Block>& blocks, Ticket* ticket);
+  // Asks that a request end early. Its completion still comes, exactly once, when its slots are the
+  // worker's again: kCancelled, or its outcome if it was faster, or kTimeout if nobody answers.
+  // kMiss: no such request is in flight.
+  Status Cancel(Ticket ticket);
+
   // Progress; appends finished requests. Waits up to timeout_ms for the first one.
   size_t Drain(uint32_t timeout_ms, std::vector<Completion>* out);
+  // Takes completions back, to be filled again: with it, Submit* and Drain allocate nothing once
+  // they are warm. Clears the vector.
+  void Recycle(std::vector<Completion>* completions);
   // Readable (level-triggered) when Drain may have something; the same fd for the Client's life.
   int event_fd() const;
   // Requests that were submitted and whose completion was not yet drained.
   size_t in_flight() const;
-  // "ucx 1.13.1 (posix, cma)" or "grpc".
+  ClientStats stats() const;
+  // "shm /run/crumb/crumbd.sock.data", "ucx 1.13.1 (posix, cma)" or "grpc".
   std::string data_plane() const;
-
-  // Control verb, synchronous: holds pages in memory for ttl_ms; 0 lets them go. Pins are of the
-  // session: they end with it, at the latest when the Client goes.
-  Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
-             std::vector<Result>* out);
 
  private:
   struct Impl;

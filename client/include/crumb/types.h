@@ -41,7 +41,6 @@ struct Status {
   bool ok() const { return code == Code::kOk; }
 };
 
-enum class DataPlane : uint8_t { kAuto, kUcx, kGrpc };
 // Raw: the layout's dtype; packed: the codec's payload; page: 128-byte header and payload.
 enum class Form : uint8_t { kRaw = 0, kPacked = 1, kPage = 2 };
 enum class Tier : uint8_t { kNone = 0, kHbm, kDram, kNvme, kPeer };
@@ -49,20 +48,6 @@ enum class Precision : uint8_t { kRaw = 0, kInt4, kK3V2, kInt2 };
 enum class Provenance : uint8_t { kPrefill = 0, kDecode, kTranscoded };
 CRUMB_API const char* ToString(Tier tier);
 CRUMB_API const char* ToString(Precision precision);
-
-struct Options {
-  std::string server;  // "unix:PATH" or "HOST:PORT"; empty = CRUMB_SERVER, then the usual places
-  DataPlane data_plane = DataPlane::kAuto;  // kAuto: UCX if both sides offer it, else gRPC
-  uint32_t deadline_ms = 5000;              // of every request and control call
-  uint32_t connect_ms = 2000;               // of Connect and Reconnect, each step
-  uint32_t grace_ms = 1000;                 // past a deadline: how long an answer may still travel
-  uint32_t requests_in_flight_max = 64;     // at most 1024; the daemon allows 64 per session
-  std::string client_name;                  // for the daemon's status page
-  std::string ucx_tls;                      // empty = UCX's choice
-  std::string ucx_net_devices;              // empty = loopback
-  std::string token_file;                   // empty = no token
-  std::string tls_ca, tls_cert, tls_key;    // PEM files; all empty = no TLS
-};
 
 struct LayerGroup {
   std::string kind = "gqa";
@@ -112,7 +97,7 @@ struct Block {
 };
 struct Result {
   Code code = Code::kMiss;
-  Tier tier = Tier::kNone;
+  Tier tier = Tier::kNone;  // prefetch: where the page is now, whatever the code
   Precision precision = Precision::kRaw;
   uint8_t lossy_depth = 0;
   uint32_t value_bytes = 0;  // get: what lies at the slot now
@@ -121,7 +106,7 @@ struct Result {
 using Ticket = uint64_t;  // 0 = refused: see the Status
 struct Completion {
   Ticket ticket = 0;
-  Code code = Code::kOk;  // of the request as a whole: kOk, kTimeout, kUnavailable
+  Code code = Code::kOk;  // of the request as a whole: kOk, kTimeout, kCancelled, kUnavailable
   std::vector<Result> results;
   uint32_t prefix = 0;  // leading results that are kOk
 };

@@ -40,6 +40,11 @@ LayoutSpec Opaque(const std::string& name_space) {
   return spec;
 }
 
+std::string NameOf(DataPlane plane) {
+  if (plane == DataPlane::kShm) return "shm";
+  return plane == DataPlane::kUcx ? "ucx" : "grpc";
+}
+
 double Seconds(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
@@ -56,6 +61,7 @@ class ClientPlanes : public testing::TestWithParam<DataPlane> {
     options_.data_plane = GetParam();
     options_.deadline_ms = 5000;
     options_.grace_ms = 200;
+    options_.auto_reconnect = false;
     ConnectClient();
   }
   void TearDown() override {
@@ -63,9 +69,7 @@ class ClientPlanes : public testing::TestWithParam<DataPlane> {
     daemon_.reset();
     std::filesystem::remove_all(dir_);
   }
-  void StartDaemon() {
-    daemon_ = FakeDaemon::Start({.socket = dir_ + "/s", .ucx = true, .wire_version = 1});
-  }
+  void StartDaemon() { daemon_ = FakeDaemon::Start({.socket = dir_ + "/s"}); }
   void ConnectClient() {
     const Status status = Client::Connect(options_, &client_);
     ASSERT_TRUE(status.ok()) << status.message;
@@ -139,13 +143,12 @@ class ClientPlanes : public testing::TestWithParam<DataPlane> {
   uint32_t set_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Planes, ClientPlanes, testing::Values(DataPlane::kUcx, DataPlane::kGrpc),
-                         [](const auto& plane) {
-                           return plane.param == DataPlane::kUcx ? "ucx" : "grpc";
-                         });
+INSTANTIATE_TEST_SUITE_P(Planes, ClientPlanes,
+                         testing::Values(DataPlane::kShm, DataPlane::kUcx, DataPlane::kGrpc),
+                         [](const auto& plane) { return NameOf(plane.param); });
 
 TEST_P(ClientPlanes, WhatWasPutComesBack) {
-  EXPECT_THAT(client_->data_plane(), HasSubstr(GetParam() == DataPlane::kUcx ? "ucx" : "grpc"));
+  EXPECT_THAT(client_->data_plane(), HasSubstr(NameOf(GetParam())));
   Fill(0, 1);
   EXPECT_EQ(Put("key", 0).code, Code::kOk);
   const Result result = Get("key", 2);
@@ -247,7 +250,7 @@ TEST_P(ClientPlanes, InFlightIsBounded) {
 TEST_P(ClientPlanes, ATimeoutIsBoundedAndItsSlotStaysOwnedWhileAnAnswerMayCome) {
   Fill(0, 1);
   Put("key", 0);
-  daemon_->Set({.hold = true});
+  daemon_->Set({.hold = true, .ignore_cancel = true});
   RequestOptions options;
   options.deadline_ms = 100;
   Ticket ticket = 0;
@@ -336,7 +339,7 @@ TEST_P(ClientPlanes, ASessionThatTheDaemonForgotIsALoss) {
   daemon_->Set({.hold = true});
   Ticket ticket = 0;
   ASSERT_TRUE(client_->SubmitGet(layout_, set_, {At("key", 1)}, {}, &ticket).ok());
-  daemon_->Set({.hold = GetParam() == DataPlane::kUcx, .drop_session = true});
+  daemon_->Set({.hold = GetParam() != DataPlane::kGrpc, .drop_session = true});
   const Completion done = Wait(ticket);
   EXPECT_EQ(done.results[0].code, Code::kUnavailable);
   ASSERT_TRUE(Until([this] { return !client_->connected(); }));
@@ -399,10 +402,11 @@ TEST_P(ClientPlanes, RegionSetsCanBeLentAndReturnedManyTimes) {
   }
 }
 
-class ClientUcx : public ClientPlanes {};
-INSTANTIATE_TEST_SUITE_P(Planes, ClientUcx, testing::Values(DataPlane::kUcx));
+class ClientWire : public ClientPlanes {};
+INSTANTIATE_TEST_SUITE_P(Planes, ClientWire, testing::Values(DataPlane::kShm, DataPlane::kUcx),
+                         [](const auto& plane) { return NameOf(plane.param); });
 
-TEST_P(ClientUcx, RepliesThatDoNotParseAreALoss) {
+TEST_P(ClientWire, RepliesThatDoNotParseAreALoss) {
   Put("key", 0);
   daemon_->Set({.garbage_replies = true});
   EXPECT_EQ(Get("key", 1).code, Code::kUnavailable);
@@ -420,7 +424,7 @@ TEST(ClientConnect, AutoTakesWhatTheDaemonOffers) {
   options.server = "unix:" + socket;
   std::unique_ptr<Client> client;
   {
-    const auto daemon = FakeDaemon::Start({.socket = socket, .ucx = false, .wire_version = 1});
+    const auto daemon = FakeDaemon::Start({.socket = socket, .ucx = false, .uds = false});
     ASSERT_TRUE(Client::Connect(options, &client).ok());
     EXPECT_EQ(client->data_plane(), "grpc");
     client.reset();
@@ -429,13 +433,23 @@ TEST(ClientConnect, AutoTakesWhatTheDaemonOffers) {
     options.data_plane = DataPlane::kAuto;
   }
   {
-    const auto daemon = FakeDaemon::Start({.socket = socket, .ucx = true, .wire_version = 1});
+    const auto daemon = FakeDaemon::Start({.socket = socket, .uds = false});
     ASSERT_TRUE(Client::Connect(options, &client).ok());
     EXPECT_THAT(client->data_plane(), HasSubstr("ucx"));
     client.reset();
+    options.data_plane = DataPlane::kShm;
+    EXPECT_THAT(Client::Connect(options, &client).message, HasSubstr("no data socket"));
+    options.data_plane = DataPlane::kAuto;
   }
   {
-    const auto daemon = FakeDaemon::Start({.socket = socket, .ucx = false, .wire_version = 9});
+    const auto daemon = FakeDaemon::Start({.socket = socket});
+    ASSERT_TRUE(Client::Connect(options, &client).ok());
+    EXPECT_EQ(client->data_plane(), "shm " + socket + ".data");
+    client.reset();
+  }
+  {
+    const auto daemon =
+        FakeDaemon::Start({.socket = socket, .ucx = false, .uds = false, .wire_version = 9});
     const Status status = Client::Connect(options, &client);
     EXPECT_THAT(status.message, HasSubstr("wire version 9"));
     EXPECT_EQ(client, nullptr);

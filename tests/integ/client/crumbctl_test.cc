@@ -47,9 +47,7 @@ class Crumbctl : public testing::Test {
     daemon_.reset();
     std::filesystem::remove_all(dir_);
   }
-  void StartDaemon() {
-    daemon_ = FakeDaemon::Start({.socket = dir_ + "/s", .ucx = true, .wire_version = 1});
-  }
+  void StartDaemon() { daemon_ = FakeDaemon::Start({.socket = dir_ + "/s"}); }
   Outcome Run(std::vector<std::string> args) {
     args.insert(args.begin(), {"--server", "unix:" + dir_ + "/s"});
     std::ostringstream out, err;

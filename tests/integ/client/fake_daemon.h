@@ -19,7 +19,12 @@ struct FakeFaults {
   bool long_stream = false;      // gRPC gets: a byte too many
   bool no_header = false;        // gRPC gets: data without a header
   bool hold = false;             // requests are taken and not answered until this is cleared
-  bool garbage_replies = false;  // UCX: replies that do not parse
+  bool ignore_cancel = false;    // wire planes: a held request stays held
+  bool garbage_replies = false;  // wire planes: replies that do not parse
+  bool wrong_id = false;         // ... of a request that nobody made
+  bool extra_block = false;      // ... with a block too many
+  bool twice = false;            // ... sent twice
+  uint32_t value_bytes = 0;      // ... that claim so many bytes
   bool drop_session = false;     // verbs answer that they do not know the session
   BlockResult put_result = BlockResult::kOk;
 };
@@ -29,6 +34,7 @@ class FakeDaemon {
   struct Options {
     std::string socket;  // unix socket to listen on
     bool ucx = true;
+    bool uds = true;  // a data socket beside `socket`
     uint32_t wire_version = 1;
   };
   static std::unique_ptr<FakeDaemon> Start(const Options& options);

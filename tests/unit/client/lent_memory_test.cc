@@ -12,6 +12,7 @@ namespace {
 // 2 layers, K of 2 heads x 8, V of 2 heads x 4, bf16, pages of 4 tokens in slots of 2.
 class Tensors : public testing::Test {
  protected:
+  LentMemory::Scratch scratch_;
   static constexpr uint32_t kSlots = 5, kTokensPerSlot = 2, kHeads = 2, kPageTokens = 4;
 
   void SetUp() override {
@@ -80,12 +81,11 @@ TEST_F(Tensors, GatherIsTheCanonicalPage) {
   const std::vector<uint32_t> slots = {4, 1};
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const ValuePlace place{.part = 0, .slots = slots, .bytes = bytes};
-  ASSERT_TRUE((*memory)->Fits(place));
+  ASSERT_TRUE((*memory)->Fits(place, &scratch_));
   std::vector<uint8_t> page(bytes);
-  (*memory)->Gather(place, absl::MakeSpan(page));
+  (*memory)->Gather(place, absl::MakeSpan(page), &scratch_);
   EXPECT_EQ(page, Naive(slots, kPageTokens));
-  std::string scratch;
-  EXPECT_EQ((*memory)->Checksum(place, &scratch), Xxh3(page));
+  EXPECT_EQ((*memory)->Checksum(place, &scratch_), Xxh3(page));
 }
 
 TEST_F(Tensors, PartialPagesAreZeroPastTheirTokens) {
@@ -94,10 +94,13 @@ TEST_F(Tensors, PartialPagesAreZeroPastTheirTokens) {
   const std::vector<uint32_t> slots = {0, 2};
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const ValuePlace place{.part = 0, .slots = slots, .bytes = bytes, .tokens = 3};
-  ASSERT_TRUE((*memory)->Fits(place));
+  ASSERT_TRUE((*memory)->Fits(place, &scratch_));
   std::vector<uint8_t> page(bytes, 0xee);
-  (*memory)->Gather(place, absl::MakeSpan(page));
+  (*memory)->Gather(place, absl::MakeSpan(page), &scratch_);
   EXPECT_EQ(page, Naive(slots, 3));
+  EXPECT_EQ((*memory)->Checksum(place, &scratch_), Xxh3(page));
+  std::vector<uint8_t> again(page);
+  EXPECT_EQ((*memory)->ScatterAndHash(place, again, &scratch_), Xxh3(page));
 }
 
 TEST_F(Tensors, ScatterTouchesTheNamedSlotsOnly) {
@@ -109,7 +112,9 @@ TEST_F(Tensors, ScatterTouchesTheNamedSlotsOnly) {
   const auto before = storage_;
   std::vector<uint8_t> page(bytes);
   for (size_t i = 0; i < page.size(); ++i) page[i] = static_cast<uint8_t>(i ^ 0x5a);
-  (*memory)->Scatter(place, page);
+  (*memory)->Scatter(place, page, &scratch_);
+  EXPECT_EQ(Naive(slots, kPageTokens), page);
+  EXPECT_EQ((*memory)->ScatterAndHash(place, page, &scratch_), Xxh3(page));
   EXPECT_EQ(Naive(slots, kPageTokens), page);
   for (size_t tensor = 0; tensor < 4; ++tensor) {
     for (uint32_t slot : {0u, 2u, 4u}) {
@@ -137,10 +142,10 @@ TEST_F(Tensors, PlacesOutOfRangeDoNotFit) {
   ASSERT_TRUE(memory.ok());
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const std::vector<uint32_t> good = {0, 1}, high = {0, 5}, few = {0};
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = high, .bytes = bytes}));
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = few, .bytes = bytes}));
-  EXPECT_FALSE((*memory)->Fits({.part = 1, .slots = good, .bytes = bytes}));
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = good, .bytes = bytes - 1}));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = high, .bytes = bytes}, &scratch_));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = few, .bytes = bytes}, &scratch_));
+  EXPECT_FALSE((*memory)->Fits({.part = 1, .slots = good, .bytes = bytes}, &scratch_));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = good, .bytes = bytes - 1}, &scratch_));
 }
 
 TEST(Pages, RangesAreChecked) {

@@ -53,7 +53,11 @@ class Build : public testing::Test {
     input.blocks = &blocks_;
     input.options = options_;
     input.deadline_ms_default = 1234;
-    return BuildRequest(input);
+    LentMemory::Scratch scratch;
+    input.scratch = &scratch;
+    auto request = std::make_shared<PlaneRequest>();
+    CRUMB_TRY(BuildRequest(input, request.get()));
+    return request;
   }
   std::string Refusal(WireType type) {
     const auto request = Run(type);
@@ -63,7 +67,7 @@ class Build : public testing::Test {
   LayoutEntry layout_;
   uint64_t raw_bytes_ = 0;
   std::vector<uint8_t> memory_;
-  Session::Lent lent_;
+  Lent lent_;
   std::vector<Block> blocks_;
   RequestOptions options_;
 };

@@ -32,7 +32,7 @@ crumb::Layout MakeLayout() {
 
 class Table : public testing::Test {
  protected:
-  Table() : table_(4), bytes_(4 * kValueBytes, 7) {
+  Table() : table_({.requests = 4}), bytes_(4 * kValueBytes, 7) {
     auto memory = LentMemory::Make(
         LentMemory::Pages{.base = bytes_.data(), .bytes = bytes_.size(), .slot_bytes = kValueBytes},
         MakeLayout());
@@ -50,7 +50,7 @@ class Table : public testing::Test {
     request->blocks.resize(slots.empty() ? 3 : slots.size());
     request->raw_bytes.assign(request->blocks.size(), kValueBytes);
     request->slots = std::move(slots);
-    return {.request = request, .verify = true, .submitted_us = id * 10, .give_up_us = id * 100};
+    return {.request = request, .submitted_us = id * 10, .give_up_us = id * 100};
   }
 
   WireBlockReply Good(uint32_t slot) const {
@@ -62,7 +62,11 @@ class Table : public testing::Test {
     return reply;
   }
 
+  RequestTable::Answer Answer(PlaneReply reply) { return table_.Finish(reply, &out_); }
+  void Expire(uint64_t now_us) { table_.Expire(now_us, &out_, &expired_); }
+
   RequestTable table_;
+  std::vector<uint64_t> expired_;
   std::vector<uint8_t> bytes_;
   std::shared_ptr<const LentMemory> memory_;
   std::vector<Completion> out_;
@@ -70,7 +74,7 @@ class Table : public testing::Test {
 
 TEST_F(Table, AGoodAnswerIsAHit) {
   table_.Add(Make(1, WireType::kGet, {2}));
-  EXPECT_TRUE(table_.Finish({.id = 1, .blocks = {Good(2)}, .notes = {}}, &out_));
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}), RequestTable::Answer::kInTime);
   ASSERT_EQ(out_.size(), 1u);
   EXPECT_EQ(out_[0].ticket, 1u);
   EXPECT_EQ(out_[0].results[0].code, Code::kOk);
@@ -85,7 +89,7 @@ TEST_F(Table, BytesThatDoNotMatchTheirChecksumAreCorrupt) {
   const WireBlockReply first = Good(0);
   const WireBlockReply second = Good(1);
   bytes_[kValueBytes + 63] ^= 1;
-  table_.Finish({.id = 1, .blocks = {first, second}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {first, second}, .notes = {}});
   EXPECT_EQ(out_[0].results[0].code, Code::kOk);
   EXPECT_EQ(out_[0].results[1].code, Code::kCorrupt);
   EXPECT_EQ(out_[0].prefix, 1u);
@@ -93,11 +97,11 @@ TEST_F(Table, BytesThatDoNotMatchTheirChecksumAreCorrupt) {
 
 TEST_F(Table, VerificationCanBeLeftToTheWorker) {
   RequestTable::Entry entry = Make(1, WireType::kGet, {0});
-  entry.verify = false;
+  std::const_pointer_cast<PlaneRequest>(entry.request)->verify = false;
   table_.Add(std::move(entry));
   WireBlockReply reply = Good(0);
   reply.checksum ^= 1;
-  table_.Finish({.id = 1, .blocks = {reply}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {reply}, .notes = {}});
   EXPECT_EQ(out_[0].results[0].code, Code::kOk);
 }
 
@@ -106,7 +110,7 @@ TEST_F(Table, AnyOtherLengthIsCorrupt) {
     table_.Add(Make(1, WireType::kGet, {3}));
     WireBlockReply reply = Good(3);
     reply.value_bytes = bytes;
-    table_.Finish({.id = 1, .blocks = {reply}, .notes = {}}, &out_);
+    Answer({.id = 1, .verified = false, .blocks = {reply}, .notes = {}});
     EXPECT_EQ(out_.back().results[0].code, Code::kCorrupt) << bytes;
   }
 }
@@ -121,21 +125,21 @@ TEST_F(Table, PackedValuesMayBeShorterThanTheSlotAndNotLonger) {
     WireBlockReply reply = Good(3);
     reply.value_bytes = bytes;
     if (bytes <= kValueBytes) reply.checksum = Xxh3(Bytes(bytes_.data() + 3 * kValueBytes, bytes));
-    table_.Finish({.id = 1, .blocks = {reply}, .notes = {}}, &out_);
+    Answer({.id = 1, .verified = false, .blocks = {reply}, .notes = {}});
     EXPECT_EQ(out_.back().results[0].code, bytes <= kValueBytes ? Code::kOk : Code::kCorrupt);
   }
 }
 
 TEST_F(Table, AnAnswerWithTheWrongNumberOfBlocksIsNoHit) {
   table_.Add(Make(1, WireType::kGet, {0, 1}));
-  table_.Finish({.id = 1, .blocks = {Good(0)}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}});
   EXPECT_EQ(out_[0].results.size(), 2u);
   EXPECT_EQ(out_[0].results[0].code, Code::kCorrupt);
 }
 
 TEST_F(Table, AShortLookupIsMissesFromThere) {
   table_.Add(Make(1, WireType::kLookup, {}));
-  table_.Finish({.id = 1, .blocks = {Good(0)}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}});
   ASSERT_EQ(out_[0].results.size(), 3u);
   EXPECT_EQ(out_[0].results[0].code, Code::kOk);
   EXPECT_EQ(out_[0].results[1].code, Code::kMiss);
@@ -148,7 +152,7 @@ TEST_F(Table, NumbersFromOutsideAreChecked) {
   wild.result = static_cast<BlockResult>(200);
   wild.tier = static_cast<crumb::Tier>(200);
   wild.precision = static_cast<crumb::Precision>(200);
-  table_.Finish({.id = 1, .blocks = {wild, wild, wild}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {wild, wild, wild}, .notes = {}});
   EXPECT_EQ(out_[0].results[0].code, Code::kInvalid);
   EXPECT_STRNE(ToString(out_[0].results[0].tier), "unknown");
   EXPECT_STRNE(ToString(out_[0].results[0].precision), "unknown");
@@ -159,15 +163,15 @@ TEST_F(Table, ANonFinitePageSaysWhere) {
   WireBlockReply reply;
   reply.result = BlockResult::kNonFinite;
   reply.checksum = PackPlace({.layer_id = 17, .is_v = true, .head = 2, .token = 33});
-  table_.Finish({.id = 1, .blocks = {reply}, .notes = {}}, &out_);
+  Answer({.id = 1, .verified = false, .blocks = {reply}, .notes = {}});
   EXPECT_THAT(out_[0].results[0].note, testing::HasSubstr("layer 17 V, head 2, token 33"));
 }
 
 TEST_F(Table, AnswersToNobodyAreDropped) {
-  EXPECT_FALSE(table_.Finish({.id = 9, .blocks = {}, .notes = {}}, &out_));
+  EXPECT_EQ(Answer({.id = 9, .verified = false, .blocks = {}, .notes = {}}), RequestTable::Answer::kUnknown);
   table_.Add(Make(1, WireType::kGet, {0}));
-  table_.Finish({.id = 1, .blocks = {Good(0)}, .notes = {}}, &out_);
-  EXPECT_FALSE(table_.Finish({.id = 1, .blocks = {Good(0)}, .notes = {}}, &out_));
+  Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}});
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}}), RequestTable::Answer::kUnknown);
   EXPECT_EQ(out_.size(), 1u);
 }
 
@@ -175,13 +179,13 @@ TEST_F(Table, ATimeoutIsReportedOnceAndItsSlotsStayOwned) {
   table_.Add(Make(1, WireType::kGet, {2}));
   table_.Add(Make(2, WireType::kGet, {3}));
   EXPECT_EQ(table_.next_give_up_us(), 100u);
-  table_.Expire(99, &out_);
+  Expire(99);
   EXPECT_TRUE(out_.empty());
-  table_.Expire(100, &out_);
+  Expire(100);
   ASSERT_EQ(out_.size(), 1u);
   EXPECT_EQ(out_[0].code, Code::kTimeout);
   EXPECT_EQ(out_[0].results[0].code, Code::kTimeout);
-  table_.Expire(150, &out_);
+  Expire(150);
   EXPECT_EQ(out_.size(), 1u);
   EXPECT_EQ(table_.in_flight(), 1u);
   EXPECT_EQ(table_.orphans(), 1u);
@@ -191,7 +195,7 @@ TEST_F(Table, ATimeoutIsReportedOnceAndItsSlotsStayOwned) {
   EXPECT_TRUE(table_.OwnsSlot(1, 3));
   EXPECT_TRUE(table_.OwnsRegionSet(1));
   // The late answer frees the slot and reports nothing a second time.
-  EXPECT_TRUE(table_.Finish({.id = 1, .blocks = {Good(2)}, .notes = {}}, &out_));
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}), RequestTable::Answer::kLate);
   EXPECT_EQ(out_.size(), 1u);
   EXPECT_FALSE(table_.OrphanOwnsSlot(1, 2));
   EXPECT_EQ(table_.orphans(), 0u);
@@ -200,7 +204,7 @@ TEST_F(Table, ATimeoutIsReportedOnceAndItsSlotsStayOwned) {
 TEST_F(Table, LossEndsEverythingOnce) {
   table_.Add(Make(1, WireType::kGet, {2}));
   table_.Add(Make(2, WireType::kPut, {1}));
-  table_.Expire(100, &out_);
+  Expire(100);
   out_.clear();
   table_.FailAll(Code::kUnavailable, &out_);
   ASSERT_EQ(out_.size(), 1u);
@@ -216,7 +220,7 @@ TEST_F(Table, LossEndsEverythingOnce) {
 TEST_F(Table, OrphansCountAgainstTheBound) {
   for (uint64_t id = 1; id <= 4; ++id) table_.Add(Make(id, WireType::kGet, {0}));
   EXPECT_TRUE(table_.full());
-  table_.Expire(1'000'000, &out_);
+  Expire(1'000'000);
   EXPECT_EQ(table_.in_flight(), 0u);
   EXPECT_TRUE(table_.full());
 }

@@ -1,0 +1,123 @@
+// Which plane, and everything registered anew.
+#include "client/src/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/src/address.h"
+#include "client/src/grpc_plane.h"
+#include "client/src/ucx_plane.h"
+#include "client/src/uds_plane.h"
+
+namespace crumb::client {
+namespace {
+
+absl::StatusOr<NamedPlane> OpenShm(const LinkPlan& plan, Control* control) {
+  return OpenUdsPlane({.data_socket = control->hello().data_socket(),
+                       .session = control->session(),
+                       .bounce_bytes = plan.options.bounce_bytes,
+                       .lend_ms = plan.options.deadline_ms,
+                       .register_regions = [control](v1::RegisterRegionsRequest request) {
+                         return control->RegisterRegions(std::move(request));
+                       }});
+}
+
+absl::StatusOr<NamedPlane> OpenUcx(const LinkPlan& plan, Control* control) {
+  return OpenUcxPlane({.tls = plan.options.ucx_tls, .net_devices = plan.options.ucx_net_devices},
+                      control);
+}
+
+// WHY in this order: on one host nothing beats a memory copy, and UCX stays out of the worker's
+// process, where an engine may have one of its own.
+absl::StatusOr<NamedPlane> OpenBest(const LinkPlan& plan, Control* control) {
+  if (IsLocal(plan.server) && !control->hello().data_socket().empty()) {
+    // Not reachable: another mount or user. The next one may be.
+    absl::StatusOr<NamedPlane> shm = OpenShm(plan, control);
+    if (shm.ok()) return shm;
+  }
+  absl::StatusOr<NamedPlane> ucx = OpenUcx(plan, control);
+  if (ucx.ok() || ucx.status().code() == absl::StatusCode::kUnavailable) return ucx;
+  return OpenGrpcPlane(control);
+}
+
+absl::StatusOr<NamedPlane> OpenPlane(const LinkPlan& plan, Control* control) {
+  switch (plan.options.data_plane) {
+    case DataPlane::kAuto:
+      return OpenBest(plan, control);
+    case DataPlane::kShm:
+      return OpenShm(plan, control);
+    case DataPlane::kUcx:
+      return OpenUcx(plan, control);
+    case DataPlane::kGrpc:
+      return OpenGrpcPlane(control);
+  }
+  return absl::InvalidArgumentError("data_plane: unknown");
+}
+
+absl::Status RestoreLayouts(const LinkPlan& plan, Link* link) {
+  link->layouts = plan.layouts;
+  for (LayoutEntry& entry : link->layouts) {
+    entry.daemon_handle = 0;
+    absl::StatusOr<v1::LayoutInfo> info = link->control->RegisterLayout(entry.request);
+    if (!info.ok()) {
+      if (info.status().code() == absl::StatusCode::kUnavailable) return info.status();
+      // Its rotation set may be gone, say: requests that name the layout are refused, others work.
+      entry.info.codec_note = std::string(info.status().message());
+      continue;
+    }
+    CRUMB_ASSIGN(LayoutEntry fresh, MakeEntry(*info));
+    if (fresh.info.hash_hex != entry.info.hash_hex) continue;
+    fresh.request = std::move(entry.request);
+    fresh.info.handle = entry.info.handle;
+    entry = std::move(fresh);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t ValueBytesMax(const LayoutEntry& layout, const LentMemory& memory) {
+  if (memory.contiguous()) return memory.spec().slot_bytes;
+  uint64_t most = 0;
+  for (const PartShape& part : layout.shape->parts()) most = std::max(most, part.raw_bytes);
+  return most;
+}
+
+Link& Link::operator=(Link&& other) noexcept {
+  plane.reset();
+  control = std::move(other.control);
+  plane = std::move(other.plane);
+  name = std::move(other.name);
+  layouts = std::move(other.layouts);
+  return *this;
+}
+
+absl::StatusOr<Link> OpenLink(const LinkPlan& plan) {
+  const Options& options = plan.options;
+  Link link;
+  CRUMB_ASSIGN(link.control, Control::Open({.channel = {.server = plan.server,
+                                                        .token_file = options.token_file,
+                                                        .tls_ca = options.tls_ca,
+                                                        .tls_cert = options.tls_cert,
+                                                        .tls_key = options.tls_key},
+                                            .client_name = options.client_name,
+                                            .stopper = plan.stopper,
+                                            .connect_ms = options.connect_ms,
+                                            .deadline_ms = options.deadline_ms}));
+  CRUMB_ASSIGN(NamedPlane plane, OpenPlane(plan, link.control.get()));
+  link.plane = std::move(plane.plane);
+  link.name = std::move(plane.name);
+  CRUMB_TRY(RestoreLayouts(plan, &link));
+  for (const auto& [region_set, lent] : plan.lent) {
+    const LayoutEntry& layout = link.layouts[lent.layout - 1];
+    if (layout.daemon_handle == 0) continue;
+    CRUMB_TRY(link.plane->Lend({.region_set = region_set,
+                                .layout_handle = layout.daemon_handle,
+                                .value_bytes_max = ValueBytesMax(layout, *lent.memory),
+                                .memory = lent.memory.get(),
+                                .shared = &plan.shared}));
+  }
+  return link;
+}
+
+}  // namespace crumb::client

@@ -1,0 +1,58 @@
+// A link to a daemon: the control side, the data plane, and what was registered there. Opened in
+// one go from a plan that names everything, on any thread, so that a helper thread can do it while
+// the worker goes on; used by one thread afterwards.
+#ifndef CRUMB_CLIENT_SRC_LINK_H_
+#define CRUMB_CLIENT_SRC_LINK_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/src/control.h"
+#include "client/src/data_plane.h"
+#include "client/src/layout_spec.h"
+#include "client/src/shared_map.h"
+#include "crumb/options.h"
+
+namespace crumb::client {
+
+struct Lent {
+  uint32_t layout = 0;  // the client's handle
+  std::shared_ptr<const LentMemory> memory;
+};
+
+// Copies, so that the owner may change its own meanwhile.
+struct LinkPlan {
+  Options options;
+  std::string server;
+  std::shared_ptr<CallStopper> stopper;
+  std::vector<LayoutEntry> layouts;  // handle - 1
+  std::map<uint32_t, Lent> lent;     // by region set
+  SharedMap shared;
+};
+
+struct Link {
+  std::unique_ptr<Control> control;  // null in tests with a plane of their own
+  std::unique_ptr<Plane> plane;      // goes before the control side
+  std::string name;
+  std::vector<LayoutEntry> layouts;  // as this session knows them
+
+  Link() = default;
+  Link(Link&&) = default;
+  Link& operator=(Link&& other) noexcept;
+  ~Link() { plane.reset(); }
+};
+
+using LinkOpener = std::function<absl::StatusOr<Link>(const LinkPlan& plan)>;
+
+// Every step has a deadline: connect_ms to connect, deadline_ms per layout and region set.
+absl::StatusOr<Link> OpenLink(const LinkPlan& plan);
+
+// The longest value that slots of this memory take.
+uint64_t ValueBytesMax(const LayoutEntry& layout, const LentMemory& memory);
+
+}  // namespace crumb::client
+
+#endif  // CRUMB_CLIENT_SRC_LINK_H_
