@@ -25,10 +25,11 @@ constexpr uint64_t kKeysMax = 1ull << 22;
 constexpr uint64_t kMemoryMax = 4ull << 30;
 
 struct BenchArgs {
-  std::string transport = "ucx", size_text = "256KiB", layout;
+  std::string transport = "auto", size_text = "256KiB", layout;
   uint32_t clients = 1, batch = 1, depth = 16, seconds = 5;
   uint64_t keys = 0;
-  bool verify = false;
+  uint32_t spin_us = 0;
+  bool verify = false, private_memory = false;
 };
 
 // Ctrl-C ends a run early, with its report and its clean-up; a second one ends crumbctl at once. A
@@ -115,6 +116,7 @@ bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
   plan.seconds = args.seconds;
   plan.seed = nonce;
   plan.stop = &stop_requested;
+  plan.share = !args.private_memory;
   run->own = args.layout.empty();
   ValueKind kind = ValueKind::kBytes;
   if (run->own) {
@@ -151,11 +153,17 @@ bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
   return true;
 }
 
+client::DataPlane PlaneOf(const std::string& transport) {
+  if (transport == "shm") return client::DataPlane::kShm;
+  if (transport == "ucx") return client::DataPlane::kUcx;
+  return transport == "grpc" ? client::DataPlane::kGrpc : client::DataPlane::kAuto;
+}
+
 bool StartWorkers(Context* context, const BenchArgs& args, Run* run) {
-  const client::DataPlane wanted =
-      args.transport == "ucx" ? client::DataPlane::kUcx : client::DataPlane::kGrpc;
   for (uint32_t i = 0; i < args.clients; ++i) {
-    std::unique_ptr<client::Client> client = OpenClient(context, wanted);
+    client::Options options = ClientOptionsFor(context->globals, PlaneOf(args.transport));
+    options.spin_us = args.spin_us;
+    std::unique_ptr<client::Client> client = OpenClient(context, options);
     if (client == nullptr) return false;
     run->plane = client->data_plane();
     auto worker = std::make_unique<BenchWorker>(run->plan, std::move(client), i);
@@ -234,6 +242,8 @@ nlohmann::json ReportOf(const Run& run, const BenchArgs& args, const char* verb)
       {"clients", args.clients},
       {"batch", args.batch},
       {"depth", args.depth},
+      {"spin_us", args.spin_us},
+      {"shared_memory", !args.private_memory},
       {"seconds", total.seconds},
       {"requests", total.requests},
       {"pages", total.pages},
@@ -311,8 +321,8 @@ void Bench(Context* context, const BenchArgs& args, BenchVerb verb, const char* 
 void AddVerb(CLI::App* bench, Context* context, BenchVerb verb, const char* name) {
   auto args = std::make_shared<BenchArgs>();
   CLI::App* command = bench->add_subcommand(name, absl::StrCat("Measures ", name));
-  command->add_option("--transport", args->transport, "Data plane (ucx)")
-      ->check(CLI::IsMember({"ucx", "grpc"}));
+  command->add_option("--transport", args->transport, "Data plane (auto: what clients take)")
+      ->check(CLI::IsMember({"auto", "shm", "ucx", "grpc"}));
   auto* size = command->add_option("--value-bytes", args->size_text,
                                    "Opaque values of this size, in a namespace that is deleted "
                                    "afterwards (256KiB)");
@@ -326,9 +336,13 @@ void AddVerb(CLI::App* bench, Context* context, BenchVerb verb, const char* name
   command->add_option("--seconds", args->seconds, "How long (5)")->check(CLI::Range(1, 86400));
   command->add_option("--keys", args->keys, "Keys stored first (256 MiB of them)")
       ->check(CLI::Range(uint64_t{1}, kKeysMax));
+  command->add_option("--spin-us", args->spin_us, "Poll so long before sleeping (0)")
+      ->check(CLI::Range(0, 1000));
+  command->add_flag("--private-memory", args->private_memory,
+                    "Memory that is not shared: over shm the library copies");
   command->add_flag("--verify", args->verify, "Compare every byte with what was put");
   command->footer(absl::StrCat("Example: crumbctl bench ", name,
-                               " --transport ucx --value-bytes 256KiB --depth 16 --verify\n"));
+                               " --transport shm --value-bytes 256KiB --depth 16 --verify\n"));
   command->callback([context, args, verb, name] { Bench(context, *args, verb, name); });
 }
 

@@ -33,11 +33,26 @@ BenchWorker::BenchWorker(const BenchPlan& plan, std::unique_ptr<client::Client> 
       client_(std::move(client)),
       index_(index),
       rng_(plan.seed + 0x9e3779b9u * (index + 1)),
-      memory_(uint64_t{plan.depth} * plan.batch * plan.value_bytes),
+      memory_bytes_(uint64_t{plan.depth} * plan.batch * plan.value_bytes),
       lanes_(plan.depth) {}
 
+// Lent memory outlives the client.
+BenchWorker::~BenchWorker() { client_.reset(); }
+
+client::Status BenchWorker::MakeMemory() {
+  if (!plan_.share) {
+    private_.resize(memory_bytes_);
+    memory_ = private_.data();
+    return {};
+  }
+  client::Status status = client::SharedMemory::Create(memory_bytes_, &shared_);
+  if (!status.ok()) return status;
+  memory_ = shared_->data();
+  return client_->ShareMemory(shared_->range());
+}
+
 uint8_t* BenchWorker::SlotOf(size_t lane, size_t block) {
-  return memory_.data() + (lane * plan_.batch + block) * plan_.value_bytes;
+  return memory_ + (lane * plan_.batch + block) * plan_.value_bytes;
 }
 
 std::string BenchWorker::NameOf(uint64_t key) const {
@@ -57,8 +72,8 @@ client::Status BenchWorker::Start(const client::LayoutSpec* spec, const client::
     }
     if (layout_.handle == 0) return {client::Code::kMiss, "the layout is gone"};
   }
-  return client_->LendPages(layout_, memory_.data(), memory_.size(), plan_.value_bytes,
-                            &region_set_);
+  if (client::Status status = MakeMemory(); !status.ok()) return status;
+  return client_->LendPages(layout_, memory_, memory_bytes_, plan_.value_bytes, &region_set_);
 }
 
 void BenchWorker::ChooseKeys(BenchVerb verb, Lane* lane, BenchTally* tally) {
@@ -82,12 +97,12 @@ client::Status BenchWorker::Submit(size_t lane_index, BenchVerb verb, BenchTally
   if (verb == BenchVerb::kMixed) verb = rng_.Chance(1, 2) ? BenchVerb::kPut : BenchVerb::kGet;
   ChooseKeys(verb, &lane, tally);
   lane.is_put = verb == BenchVerb::kPut;
-  std::vector<std::string> names(lane.keys.size());
-  std::vector<client::Block> blocks(lane.keys.size());
+  names_.resize(lane.keys.size());
+  blocks_.resize(lane.keys.size());
   for (size_t i = 0; i < lane.keys.size(); ++i) {
-    names[i] = NameOf(lane.keys[i]);
-    blocks[i].key = names[i];
-    blocks[i].slot = static_cast<uint32_t>(lane_index * plan_.batch + i);
+    names_[i] = NameOf(lane.keys[i]);
+    blocks_[i].key = names_[i];
+    blocks_[i].slot = static_cast<uint32_t>(lane_index * plan_.batch + i);
     if (lane.is_put) {
       plan_.values->Fill(lane.keys[i], {SlotOf(lane_index, i), plan_.value_bytes});
     }
@@ -95,11 +110,11 @@ client::Status BenchWorker::Submit(size_t lane_index, BenchVerb verb, BenchTally
   lane.submitted_us = SteadyClock().now_us();
   switch (verb) {
     case BenchVerb::kPut:
-      return client_->SubmitPut(layout_, region_set_, blocks, {}, &lane.ticket);
+      return client_->SubmitPut(layout_, region_set_, blocks_, {}, &lane.ticket);
     case BenchVerb::kLookup:
-      return client_->SubmitLookup(layout_, blocks, {}, &lane.ticket);
+      return client_->SubmitLookup(layout_, blocks_, {}, &lane.ticket);
     default:
-      return client_->SubmitGet(layout_, region_set_, blocks, {}, &lane.ticket);
+      return client_->SubmitGet(layout_, region_set_, blocks_, {}, &lane.ticket);
   }
 }
 
@@ -156,6 +171,7 @@ client::Status BenchWorker::Prefill() {
       }
       Account(one, &tally);
     }
+    client_->Recycle(&done);
     if (!client_->connected()) return {client::Code::kUnavailable, "the daemon was lost"};
   }
   if (stopped()) return {client::Code::kCancelled, "interrupted before anything was measured"};
@@ -184,6 +200,7 @@ void BenchWorker::Run(BenchTally* tally) {
     done.clear();
     client_->Drain(kDrainMs, &done);
     for (const client::Completion& one : done) Account(one, tally);
+    client_->Recycle(&done);
     if (!client_->connected()) {
       tally->error = "the daemon was lost";
       break;

@@ -28,6 +28,7 @@ struct BenchPlan {
   uint64_t keys = 0;  // stored before a get or lookup
   uint64_t seed = 0;
   bool compare = false;  // byte by byte with what was put
+  bool share = true;     // memory that the daemon maps, where it can; else the library copies
   const BenchValues* values = nullptr;
   std::atomic<bool>* stop = nullptr;
 };
@@ -50,6 +51,7 @@ class BenchWorker {
  public:
   // Worker w of a run puts keys w << 40 | i, so no two put the same.
   BenchWorker(const BenchPlan& plan, std::unique_ptr<client::Client> client, uint32_t index);
+  ~BenchWorker();
 
   // Registers and lends. REQUIRES: before the others.
   client::Status Start(const client::LayoutSpec* spec, const client::Layout* layout);
@@ -69,6 +71,7 @@ class BenchWorker {
     uint64_t submitted_us = 0;
     std::vector<uint64_t> keys;
   };
+  client::Status MakeMemory();
   uint8_t* SlotOf(size_t lane, size_t block);
   uint64_t OwnKey(uint64_t number) const { return uint64_t{index_} << 40 | number; }
   std::string NameOf(uint64_t key) const;
@@ -84,8 +87,13 @@ class BenchWorker {
   Rng rng_;
   client::Layout layout_;
   uint32_t region_set_ = 0;
-  std::vector<uint8_t> memory_;
+  std::unique_ptr<client::SharedMemory> shared_;
+  std::vector<uint8_t> private_;
+  uint8_t* memory_ = nullptr;  // of one of them
+  uint64_t memory_bytes_ = 0;
   std::vector<Lane> lanes_;
+  std::vector<std::string> names_;     // reused
+  std::vector<client::Block> blocks_;  // reused
 };
 
 }  // namespace crumb::cli

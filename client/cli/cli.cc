@@ -125,9 +125,12 @@ client::Options ClientOptionsFor(const Globals& globals, client::DataPlane plane
 }
 
 std::unique_ptr<client::Client> OpenClient(Context* context, client::DataPlane plane) {
+  return OpenClient(context, ClientOptionsFor(context->globals, plane));
+}
+
+std::unique_ptr<client::Client> OpenClient(Context* context, const client::Options& options) {
   std::unique_ptr<client::Client> out;
-  const client::Status status =
-      client::Client::Connect(ClientOptionsFor(context->globals, plane), &out);
+  const client::Status status = client::Client::Connect(options, &out);
   if (!status.ok()) context->Fail(status);
   return out;
 }

@@ -60,6 +60,7 @@ struct Context {
 absl::StatusOr<client::ChannelOptions> ChannelFor(const Globals& globals);
 absl::StatusOr<std::unique_ptr<client::Admin>> OpenAdmin(const Globals& globals);
 // Reports into `context` when it fails; null then.
+std::unique_ptr<client::Client> OpenClient(Context* context, const client::Options& options);
 std::unique_ptr<client::Client> OpenClient(Context* context, client::DataPlane plane);
 client::Options ClientOptionsFor(const Globals& globals, client::DataPlane plane);
 // By name or by a unique prefix of the hash; reports into `context` when it fails.

@@ -59,6 +59,7 @@ class RealDaemon : public testing::TestWithParam<DataPlane> {
     options_.server = "unix:" + dir_.path() + "/s";
     options_.data_plane = GetParam();
     options_.deadline_ms = 20'000;
+    options_.auto_reconnect = false;
     Connect();
   }
   void StartDaemon() {
@@ -143,8 +144,10 @@ class RealDaemon : public testing::TestWithParam<DataPlane> {
   std::unique_ptr<Client> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Planes, RealDaemon, testing::Values(DataPlane::kUcx, DataPlane::kGrpc),
+INSTANTIATE_TEST_SUITE_P(Planes, RealDaemon,
+                         testing::Values(DataPlane::kShm, DataPlane::kUcx, DataPlane::kGrpc),
                          [](const auto& plane) {
+                           if (plane.param == DataPlane::kShm) return "shm";
                            return plane.param == DataPlane::kUcx ? "ucx" : "grpc";
                          });
 
@@ -403,7 +406,9 @@ TEST_P(RealDaemon, AnOrderlyRestartKeepsLayoutsAndDurablePages) {
   StartDaemon();
   // An idle client over gRPC learns of it by its next request, which is no hit.
   if (client_->connected()) {
-    EXPECT_EQ(Get(layout, set, At("kept", 2), {}).code, Code::kUnavailable);
+    Ticket ticket = 0;
+    const Status sent = client_->SubmitGet(layout, set, {At("kept", 2)}, {}, &ticket);
+    EXPECT_EQ(sent.ok() ? ResultOf(ticket).code : sent.code, Code::kUnavailable);
   }
   ASSERT_TRUE(Until([this] { return client_->Reconnect().ok(); }, 5));
   ASSERT_EQ(Get(layout, set, At("kept", 2), {}).code, Code::kOk);
@@ -510,7 +515,7 @@ TEST_P(RealCrumbctl, TheWholeStoryOfAPage) {
 }
 
 TEST_P(RealCrumbctl, BenchesLeaveNothingBehind) {
-  for (const char* transport : {"ucx", "grpc"}) {
+  for (const char* transport : {"shm", "ucx", "grpc"}) {
     const Outcome outcome =
         Run({"--json", "bench", "mixed", "--transport", transport, "--value-bytes", "40000",
              "--seconds", "1", "--keys", "64", "--clients", "2", "--batch", "2", "--verify"});
