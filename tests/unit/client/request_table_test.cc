@@ -74,7 +74,8 @@ class Table : public testing::Test {
 
 TEST_F(Table, AGoodAnswerIsAHit) {
   table_.Add(Make(1, WireType::kGet, {2}));
-  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}), RequestTable::Answer::kInTime);
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}),
+            RequestTable::Answer::kInTime);
   ASSERT_EQ(out_.size(), 1u);
   EXPECT_EQ(out_[0].ticket, 1u);
   EXPECT_EQ(out_[0].results[0].code, Code::kOk);
@@ -168,10 +169,12 @@ TEST_F(Table, ANonFinitePageSaysWhere) {
 }
 
 TEST_F(Table, AnswersToNobodyAreDropped) {
-  EXPECT_EQ(Answer({.id = 9, .verified = false, .blocks = {}, .notes = {}}), RequestTable::Answer::kUnknown);
+  EXPECT_EQ(Answer({.id = 9, .verified = false, .blocks = {}, .notes = {}}),
+            RequestTable::Answer::kUnknown);
   table_.Add(Make(1, WireType::kGet, {0}));
   Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}});
-  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}}), RequestTable::Answer::kUnknown);
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(0)}, .notes = {}}),
+            RequestTable::Answer::kUnknown);
   EXPECT_EQ(out_.size(), 1u);
 }
 
@@ -195,7 +198,8 @@ TEST_F(Table, ATimeoutIsReportedOnceAndItsSlotsStayOwned) {
   EXPECT_TRUE(table_.OwnsSlot(1, 3));
   EXPECT_TRUE(table_.OwnsRegionSet(1));
   // The late answer frees the slot and reports nothing a second time.
-  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}), RequestTable::Answer::kLate);
+  EXPECT_EQ(Answer({.id = 1, .verified = false, .blocks = {Good(2)}, .notes = {}}),
+            RequestTable::Answer::kLate);
   EXPECT_EQ(out_.size(), 1u);
   EXPECT_FALSE(table_.OrphanOwnsSlot(1, 2));
   EXPECT_EQ(table_.orphans(), 0u);
