@@ -101,17 +101,44 @@ int Loop::Turn() {
   return work;
 }
 
+// Whether the next idle moment is worth spinning, from how the last ones ended.
+class SpinChoice {
+ public:
+  bool worth() const { return credit_ > 0; }
+  void Found() { credit_ = std::min(credit_ + 2, kCreditMax); }
+  void Wasted() { credit_ = std::max(credit_ - 1, 0); }
+  void Slept() {  // without spinning
+    if (++skipped_ < kSkips) return;
+    skipped_ = 0;
+    credit_ = 1;
+  }
+
+ private:
+  static constexpr int kCreditMax = 8;
+  static constexpr int kSkips = 64;
+  int credit_ = kCreditMax;
+  int skipped_ = 0;
+};
+
 void Loop::Run(uint32_t spin_us) {
   std::optional<uint64_t> idle_since;
+  SpinChoice spin;
   // stop is seq_cst against the mailbox's sleeping flag: see Stop.
   while (!impl_->stop.load(std::memory_order_seq_cst)) {
     if (Turn() > 0) {
+      if (idle_since) spin.Found();
       idle_since.reset();
       continue;
     }
     const uint64_t now = impl_->clock.now_us();
-    if (!idle_since) idle_since = now;
-    if (now - *idle_since >= spin_us) impl_->Sleep();
+    if (!idle_since && spin.worth() && spin_us > 0) {
+      idle_since = now;
+      continue;
+    }
+    if (idle_since && now - *idle_since < spin_us) continue;
+    idle_since ? spin.Wasted() : spin.Slept();
+    idle_since.reset();
+    impl_->Sleep();
   }
   // Tasks posted before Stop still run: their owners wait for them.
   impl_->RunTasks(static_cast<int>(kMailboxTasksMax));

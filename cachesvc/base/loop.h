@@ -42,7 +42,8 @@ class Loop {
 
   // One turn; returns the amount of work done. Loop thread (or the simulator).
   int Turn();
-  // Turns until Stop; sleeps on epoll when idle for spin_us.
+  // Turns until Stop; sleeps on epoll when idle for spin_us. WHY it spins at all: a wake-up costs
+  // as much as a small request. Where spinning finds nothing it is given up for a while.
   void Run(uint32_t spin_us);
   // Any thread; idempotent.
   void Stop();

@@ -9,8 +9,8 @@
 // store happens before the read. The way back is the same: the consumer's release store of
 // (position + capacity) happens before the next producer's acquire load. The position counters
 // only hand out tickets, so relaxed is enough for them: exclusion comes from the CAS's atomicity.
-// The publishing store and MaybeReady's load are seq_cst, so that a sleeping flag outside the ring
-// can be paired with them without a fence (mailbox.cc).
+// The publishing store and the loads of Pop and MaybeReady are seq_cst, so that a sleeping flag
+// outside the ring can be paired with them without a fence (mailbox.cc, worker_pool.cc).
 #ifndef CRUMB_CACHESVC_BASE_MPMC_RING_H_
 #define CRUMB_CACHESVC_BASE_MPMC_RING_H_
 
@@ -62,7 +62,7 @@ class MpmcRing {
     size_t position = head_.load(std::memory_order_relaxed);
     for (;;) {
       Cell& cell = cells_[position & mask_];
-      const size_t sequence = cell.sequence.load(std::memory_order_acquire);
+      const size_t sequence = cell.sequence.load(std::memory_order_seq_cst);
       const auto distance = static_cast<ptrdiff_t>(sequence - (position + 1));
       if (distance < 0) return false;
       if (distance > 0) {

@@ -1,7 +1,15 @@
-// The pool: two bounded rings and two eventfds. Jobs go through `jobs` and a semaphore eventfd (one
-// count per job, so a worker that got a count finds a job); tokens come back through `done` and a
-// counting eventfd. Workers write exactly once per token after publishing it; the owner keeps track
-// of how many writes it has not read yet, so the fd is readable exactly when Poll has work left.
+// The pool: two bounded rings and two eventfds, written only for somebody who sleeps.
+//
+// No job is forgotten. A worker, before sleeping: (1) counts itself in `sleepers`, (2) looks at the
+// ring. The owner: (3) publishes a job, (4) looks at `sleepers`. All seq_cst, so if (2) did not see
+// (3), then (4) sees (1) and writes one count of the semaphore. A count that nobody needed wakes a
+// worker once, for nothing. A worker that finds a cell claimed by another leaves it to that one,
+// who looks again after its job.
+//
+// No result is forgotten. An owner that never armed gets one write per token and keeps track of how
+// many it has not read yet, so that the fd is readable exactly when Poll has work left. One that
+// arms: stores kSleeping, then looks at the ring; a worker publishes, then looks at the state. Same
+// argument; a late write wakes a later sleep once, for nothing.
 #include "cachesvc/base/worker_pool.h"
 
 #include <pthread.h>
@@ -13,6 +21,7 @@
 #include <csignal>
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cachesvc/base/check.h"
@@ -20,6 +29,10 @@
 
 namespace crumb {
 namespace {
+
+constexpr int kSpins = 2000;  // looks at an empty ring before a worker sleeps: some 5 us
+
+enum class Owner : uint8_t { kAwake, kSleeping, kNeverArmed };
 
 // Threads of ours leave signals to main.
 class BlockSignals {
@@ -61,16 +74,38 @@ struct WorkerPool::Impl {
   }
 
   void Work(uint32_t worker) {
-    for (;;) {
-      eventfd_t one;
-      while (eventfd_read(job_fd, &one) != 0) CRUMB_CHECK(errno == EINTR);
-      if (stop.load(std::memory_order_acquire)) return;
-      Job job;
-      CRUMB_CHECK(jobs_ring.Pop(&job));  // INVARIANT: one count per published job
+    Job job;
+    while (Take(&job)) {
       job.run(job.arg, worker);
       CRUMB_CHECK(done_ring.Push(job.token));  // never full: at most jobs_max are out
-      CRUMB_CHECK(eventfd_write(done_fd, 1) == 0);
+      WakeOwner();
     }
+  }
+
+  // False: the pool ends.
+  bool Take(Job* job) {
+    for (;;) {
+      for (int i = 0; i < kSpins && !stop.load(std::memory_order_relaxed); ++i) {
+        if (jobs_ring.Pop(job)) return true;
+      }
+      sleepers.fetch_add(1, std::memory_order_seq_cst);
+      const bool found = !stop.load(std::memory_order_seq_cst) && jobs_ring.Pop(job);
+      eventfd_t one;
+      while (!found && eventfd_read(job_fd, &one) != 0) CRUMB_CHECK(errno == EINTR);
+      sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      if (found) return true;
+      if (stop.load(std::memory_order_acquire)) return false;
+    }
+  }
+
+  void WakeOwner() {
+    const Owner seen = owner.load(std::memory_order_seq_cst);
+    if (seen == Owner::kAwake) return;
+    if (seen == Owner::kSleeping &&
+        owner.exchange(Owner::kAwake, std::memory_order_seq_cst) != Owner::kSleeping) {
+      return;  // another worker wakes it
+    }
+    CRUMB_CHECK(eventfd_write(done_fd, 1) == 0);
   }
 
   const size_t jobs_max;
@@ -79,9 +114,12 @@ struct WorkerPool::Impl {
   const int job_fd;
   const int done_fd;
   std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint32_t> sleepers{0};
+  alignas(64) std::atomic<Owner> owner{Owner::kNeverArmed};
   // Owner thread only.
   size_t in_flight = 0;
-  uint64_t writes_owed = 0;  // tokens popped whose eventfd write was not read yet
+  uint64_t writes_owed = 0;  // never armed: tokens popped whose eventfd write was not read yet
+  bool armed = false;        // since the last Poll
   std::vector<std::thread> workers;
 };
 
@@ -96,16 +134,32 @@ bool WorkerPool::Submit(const Job& job) {
   // the honest answer is busy.
   if (!impl_->jobs_ring.Push(job)) return false;
   ++impl_->in_flight;
-  CRUMB_CHECK(eventfd_write(impl_->job_fd, 1) == 0);
+  if (impl_->sleepers.load(std::memory_order_seq_cst) > 0) {
+    CRUMB_CHECK(eventfd_write(impl_->job_fd, 1) == 0);
+  }
   return true;
 }
 
+bool WorkerPool::Arm() {
+  impl_->writes_owed = 0;
+  impl_->armed = true;
+  impl_->owner.store(Owner::kSleeping, std::memory_order_seq_cst);
+  return !impl_->done_ring.MaybeReady();
+}
+
 size_t WorkerPool::Poll(absl::Span<uint64_t> tokens) {
+  const bool arms = impl_->owner.load(std::memory_order_relaxed) != Owner::kNeverArmed;
+  if (std::exchange(impl_->armed, false)) {
+    impl_->owner.store(Owner::kAwake, std::memory_order_seq_cst);
+    eventfd_t ignored = 0;
+    (void)eventfd_read(impl_->done_fd, &ignored);
+  }
   if (impl_->in_flight == 0 && impl_->writes_owed == 0) return 0;
   size_t count = 0;
   while (count < tokens.size() && impl_->done_ring.Pop(&tokens[count])) ++count;
   CRUMB_CHECK(count <= impl_->in_flight);
   impl_->in_flight -= count;
+  if (arms) return count;
   impl_->writes_owed += count;
   if (impl_->writes_owed == 0) return count;
   eventfd_t written = 0;

@@ -31,7 +31,10 @@ class WorkerPool {
   size_t Poll(absl::Span<uint64_t> tokens);
   size_t in_flight() const;
   size_t threads() const;
-  int wake_fd() const;  // readable when Poll may yield something
+  // Readable when Poll may yield something. Owners that call Arm before they sleep, and sleep only
+  // if it says true, spare the workers most of their wake-ups: then it is readable only after Arm.
+  int wake_fd() const;
+  bool Arm();
 
  private:
   struct Impl;

@@ -184,8 +184,9 @@ bool Engine::Arm() {
   if (!impl.ready.empty()) return false;
   if (impl.options.queue->in_flight() > 0 && impl.options.queue->wake_fd() < 0) return false;
   if (impl.log != nullptr && !impl.log->idle() && impl.log->wake_fd() < 0) return false;
-  return std::all_of(impl.transports.begin(), impl.transports.end(),
-                     [](Transport* transport) { return transport->Arm(); });
+  bool armed = impl.options.queue->Arm();
+  for (Transport* transport : impl.transports) armed = transport->Arm() && armed;
+  return armed;
 }
 
 int Engine::wake_fd() const {

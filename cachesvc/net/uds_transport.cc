@@ -146,7 +146,10 @@ size_t UdsCore::Poll(absl::Span<NetEvent> events) {
   return count;
 }
 
-bool UdsCore::Arm() { return events_.empty() && (polled_.empty() || stopped_.empty()); }
+bool UdsCore::Arm() {
+  const bool copies = pool_ == nullptr || pool_->Arm();
+  return copies && events_.empty() && (polled_.empty() || stopped_.empty());
+}
 
 NetStats UdsCore::stats() const {
   NetStats out = stats_;

@@ -70,6 +70,7 @@ struct LimitsConfig {
   uint64_t staging_bytes = 0;  // pages of gRPC streams under way
   uint64_t grpc_bytes = 0;     // gRPC's own buffers
   uint64_t connections = 0;    // HTTP
+  uint64_t spin_us = 0;        // the shard looks for work before it sleeps
 };
 
 struct LogConfig {

@@ -21,7 +21,6 @@
 namespace crumb {
 namespace {
 
-constexpr uint32_t kSpinUs = 20;
 constexpr uint32_t kCodecJobsMax = 1024;
 constexpr uint32_t kLoopbackTransfersMax = 512;
 constexpr uint64_t kBufferSliceBytes = 1ull << 30;  // io_uring's own limit
@@ -268,7 +267,7 @@ void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started
   }
   started->set_value(built);  // the starter goes on: `report` is gone
   if (!ok) return;
-  loop.Run(kSpinUs);
+  loop.Run(static_cast<uint32_t>(options.config->limits.spin_us));
   streams.reset();
   end = Quiesce();
   if (!end.ok()) return;

@@ -26,6 +26,9 @@ class DeviceQueue {
   virtual size_t in_flight() const = 0;
   virtual uint32_t worker_count() const = 0;
   virtual int wake_fd() const = 0;  // -1: must be polled
+  // Called before the owner sleeps on wake_fd; false: Poll again instead. Queues whose descriptor
+  // needs no preparation leave it as it is.
+  virtual bool Arm() { return true; }
 };
 
 }  // namespace crumb

@@ -18,6 +18,7 @@ bool HostQueue::Submit(const DeviceJob& job) {
 size_t HostQueue::Poll(absl::Span<uint64_t> done) { return pool_.Poll(done); }
 size_t HostQueue::in_flight() const { return pool_.in_flight(); }
 uint32_t HostQueue::worker_count() const { return static_cast<uint32_t>(pool_.threads()); }
+bool HostQueue::Arm() { return pool_.Arm(); }
 int HostQueue::wake_fd() const { return pool_.wake_fd(); }
 
 }  // namespace crumb

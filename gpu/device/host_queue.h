@@ -26,6 +26,7 @@ class HostQueue final : public DeviceQueue {
   size_t in_flight() const override;
   uint32_t worker_count() const override;
   int wake_fd() const override;
+  bool Arm() override;
 
  private:
   WorkerPool pool_;
