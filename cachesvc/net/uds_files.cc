@@ -181,6 +181,7 @@ bool UdsCore::Release(MappedHold* hold, MappedUse use, uint64_t bytes) {
   --transfers_;
   --uds_stats.holds;
   const bool open = peer->state == UdsPeerState::kOpen;
+  if (!open) ++uds_stats.holds_outlived;
   FinishLeaving(peer);
   return open;
 }

@@ -269,6 +269,8 @@ void AddDataSocket(const Snapshot& snapshot, Families* out) {
                {{"what", "file"}});
   Families::Counter(&out->list().back(), lent.frames_refused, {{"what", "frame"}});
   Families::Counter(&out->list().back(), u.peers_refused, {{"what", "peer"}});
+  out->Counter("crumb_uds_outlived_total", "Copies whose worker went away in the middle.",
+               lent.holds_outlived);
   out->Counter("crumb_uds_faults_total", "Copies whose memory was taken away by its worker.",
                lent.copies_faulted);
 }
