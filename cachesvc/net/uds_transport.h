@@ -56,7 +56,7 @@ struct UdsStats {
   uint64_t files_refused = 0;   // wrong kind, too short, too many, damaged message
   uint64_t copies_inline = 0;   // on the owner's thread
   uint64_t copies_faulted = 0;  // the memory was gone (SIGBUS)
-  uint64_t holds_outlived = 0;   // ended after their peer: it went in the middle of a copy
+  uint64_t holds_outlived = 0;  // ended after their peer: it went in the middle of a copy
   uint64_t frames_refused = 0;  // malformed: their peer was closed
 };
 
