@@ -39,7 +39,7 @@ struct UdsFrame {
   UdsFrameKind kind = UdsFrameKind::kMessage;
   uint64_t file = 0;   // kLend, kLent, kUnlend: chosen by the lender, never 0; kMessage: 0
   uint64_t value = 0;  // kLend, kLent
-  Bytes message;       // kMessage: a view into the input
+  Bytes message = {};  // kMessage: a view into the input
 };
 bool ParseUdsFrame(Bytes packet, UdsFrame* out);
 
