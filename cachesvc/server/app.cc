@@ -24,6 +24,7 @@
 #include "cachesvc/server/data_dir.h"
 #include "cachesvc/server/files.h"
 #include "cachesvc/server/log.h"
+#include "gpu/codec/codec_backend.h"
 
 namespace crumb {
 namespace {
@@ -56,9 +57,11 @@ int ParseCommandLine(int argc, char** argv, CommandLine* out) {
 }
 
 int PrintVersion() {
-  std::printf("crumbd %s\npage format %u, wire %u, codec crumb 1\nbuilt with: ucx %s, cuda no\n",
-              Version(), unsigned{kPageFormatVersion}, unsigned{kWireVersion},
-              UcxVersion().c_str());
+  std::printf(
+      "crumbd %s\npage format %u, wire %u, codec crumb 1\nbuilt with: ucx %s, cuda no\n"
+      "codec backend here: %s\n",
+      Version(), unsigned{kPageFormatVersion}, unsigned{kWireVersion}, UcxVersion().c_str(),
+      ToString(SupportedCodecBackends().back()));
   return kExitOk;
 }
 

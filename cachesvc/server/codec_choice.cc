@@ -190,6 +190,12 @@ std::string ShapeKey(const PartShape& shape) {
 
 }  // namespace
 
+CodecBackend BackendOf(const CodecConfig& config) {
+  const auto wanted = ParseCodecBackend(config.backend);
+  const auto backend = wanted.ok() ? ResolveCodecBackend(*wanted) : wanted;
+  return backend.ok() ? *backend : *ResolveCodecBackend(CodecBackend::kAuto);
+}
+
 Precision ParsePrecision(const std::string& text) {
   if (text == "raw") return Precision::kRaw;
   if (text == "int4") return Precision::kInt4;
@@ -207,7 +213,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const PageCodec>>> CodecCache::Build(
     if (at != codecs_.end()) found.push_back(at->second.lock());
   }
   if (found.size() == descriptors.size()) return found;
-  CRUMB_ASSIGN(auto made, PageCodec::CreateAll(shape, descriptors, rotations));
+  CRUMB_ASSIGN(auto made, PageCodec::CreateAll(shape, descriptors, rotations, backend_));
   for (const auto& codec : made) {
     codecs_[absl::StrCat(codec->descriptor().id(), "/", shape_key)] = codec;
   }

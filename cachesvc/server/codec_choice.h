@@ -21,12 +21,15 @@ namespace crumb {
 // Codecs by shape and descriptor: layouts that differ in a namespace share them. One thread.
 class CodecCache {
  public:
+  explicit CodecCache(CodecBackend backend = CodecBackend::kAuto) : backend_(backend) {}
+
   // One codec per descriptor; those that somebody still uses are not built again.
   absl::StatusOr<std::vector<std::shared_ptr<const PageCodec>>> Build(
       const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
       const std::shared_ptr<const RotationSet>& rotations);
 
  private:
+  const CodecBackend backend_;
   std::map<std::string, std::weak_ptr<const PageCodec>> codecs_;
 };
 
@@ -47,6 +50,9 @@ struct CodecChoice {
   // [part][i]: the ladder's codecs.
   std::vector<std::vector<std::shared_ptr<const PageCodec>>> codecs;
 };
+
+// The backend that codec.backend names, auto resolved. REQUIRES: the configuration was checked.
+CodecBackend BackendOf(const CodecConfig& config);
 
 // "raw", "int4", "k3v2", "int2", as the configuration has them.
 Precision ParsePrecision(const std::string& text);

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cachesvc/server/config_file.h"
 #include "cachesvc/server/config_schema.h"
@@ -179,6 +180,7 @@ class Checker {
     CRUMB_TRY(CheckMemory());
     CRUMB_TRY(CheckNvme());
     CRUMB_TRY(CheckPlaces());
+    CRUMB_TRY(CheckCodec());
     return CheckLimits();
   }
 
@@ -320,6 +322,19 @@ class Checker {
       return absl::OkStatus();
     }
     return Error(key, absl::StrCat(parent, " does not exist: create it or mount its volume"));
+  }
+
+  absl::Status CheckCodec() const {
+    const std::vector<std::string>& runs = machine_.codec_backends;
+    const std::string& wanted = config_.codec.backend;
+    if (wanted == "auto" || std::find(runs.begin(), runs.end(), wanted) != runs.end()) {
+      return absl::OkStatus();
+    }
+    return Error("codec.backend",
+                 absl::StrCat(wanted,
+                              " is not what this processor or its operating system runs: "
+                              "use auto, or one of ",
+                              absl::StrJoin(runs, ", ")));
   }
 
   absl::Status CheckLimits() const {

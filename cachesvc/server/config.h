@@ -44,7 +44,8 @@ struct CodecConfig {
   std::string int2;                        // require_evaluation, accept
   std::string unknown_position_precision;  // as default_precision
   uint64_t max_lossy_depth = 0;
-  std::string effort;  // draft, normal, best
+  std::string effort;   // draft, normal, best
+  std::string backend;  // auto, reference, avx2, avx512
   uint64_t threads = 0;
 };
 

@@ -412,6 +412,7 @@ Snapshot Daemon::TakeSnapshot() {
   Snapshot snapshot;
   snapshot.version = Version();
   snapshot.node = d.config.node;
+  snapshot.codec_backend = ToString(BackendOf(d.config.codec));
   snapshot.state = d.state.load();
   snapshot.uptime_us = d.clock.now_us() - d.started_us;
   snapshot.process = ReadProcessFacts();

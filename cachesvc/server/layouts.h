@@ -93,7 +93,7 @@ class Registrar {
   Catalog* catalog_;
   LayoutTable* table_;
   const Bind bind_;
-  CodecCache cache_;
+  CodecCache cache_{BackendOf(config_.codec)};
   std::map<std::string, uint32_t> handles_;  // by tenant and canonical form
   std::map<uint32_t, LayoutBinding> bindings_;
 };

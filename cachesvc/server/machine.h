@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "cachesvc/base/status.h"
@@ -24,6 +25,7 @@ struct Machine {
   uint32_t cores = 1;         // the smaller of the affinity mask and the cgroup's quota
   std::string host_name;
   bool root = false;
+  std::vector<std::string> codec_backends = {"reference"};  // that this processor runs
   // The volume that holds `path`, or would hold it: asks the nearest existing parent.
   std::function<absl::StatusOr<Volume>(const std::string& path)> volume;
   // Bytes that the file at `path` holds already (0 if absent).

@@ -48,6 +48,7 @@ ProcessFacts ReadProcessFacts();
 struct Snapshot {
   std::string version;
   std::string node;
+  std::string codec_backend;
   DaemonState state = DaemonState::kStarting;
   uint64_t uptime_us = 0;
   bool alive = true;  // the shard answered in time; else the numbers below are the last known

@@ -60,8 +60,10 @@ ordered_json Operations(const EngineStats& s) {
   return out;
 }
 
-ordered_json Codec(const EngineStats& s) {
-  return {{"pages_encoded", s.encode_pages},
+ordered_json Codec(const Snapshot& snapshot) {
+  const EngineStats& s = snapshot.engine;
+  return {{"backend", snapshot.codec_backend},
+          {"pages_encoded", s.encode_pages},
           {"pages_decoded", s.decode_pages},
           {"raw_bytes", s.encode_raw_bytes},
           {"packed_bytes", s.encode_packed_bytes},
@@ -213,7 +215,7 @@ std::string StatusJson(const Snapshot& snapshot) {
         {"nvme", TierDocument(s.nvme.capacity_bytes, s.nvme.used_bytes, s.nvme.records,
                               tier(Tier::kNvme))}}},
       {"operations", Operations(s)},
-      {"codec", Codec(s)},
+      {"codec", Codec(snapshot)},
       {"nvme", Nvme(snapshot)},
       {"evictions",
        {{"to_nvme", s.evicted_to_nvme},

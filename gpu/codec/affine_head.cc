@@ -109,6 +109,7 @@ void AffineHead::Encode(const CodecPlan& plan, const HeadEncodeJob& job,
       plan.MeanOf(ref.tensor, ref.head)};
   const double energy = SumOfSquares(x);
   if (!ToRotated(frame, x, y, absl::MakeSpan(scratch->multiply_work))) job.report->fits = false;
+  clock.Lap(CodecPhase::kRotate);
   double error = 0.0;
   for (size_t row = 0; row < ref.tokens; ++row) {
     const AffineRowOutcome outcome =
@@ -120,7 +121,7 @@ void AffineHead::Encode(const CodecPlan& plan, const HeadEncodeJob& job,
   }
   (tensor.is_v ? job.report->error_v : job.report->error_k) += error;
   (tensor.is_v ? job.report->energy_v : job.report->energy_k) += energy;
-  clock.Lap(CodecPhase::kReference);
+  clock.Lap(CodecPhase::kQuantise);  // range and packing of each row included
 }
 
 void AffineHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
@@ -132,6 +133,7 @@ void AffineHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
   for (size_t row = 0; row < ref.tokens; ++row) {
     DecodeRow(tensor, plan.descriptor().meta, row, job.block, scratch);
   }
+  clock.Lap(CodecPhase::kUnpack);
   const auto rows = absl::MakeSpan(scratch->rows_x).first(ref.tokens * dim);
   if (job.frame == Frame::kOriginal) {
     const RowFrame frame{
@@ -144,7 +146,7 @@ void AffineHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
     }
   }
   StoreRows(rows, job.rows);
-  clock.Lap(CodecPhase::kReference);
+  clock.Lap(CodecPhase::kUnrotate);
 }
 
 }  // namespace crumb

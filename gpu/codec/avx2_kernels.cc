@@ -97,6 +97,8 @@ void Multiply(const MultiplyJob& job) {
 }  // namespace
 
 const VectorKernels kAvx2Kernels = {.bf16_pairs = false,
+                                    .peak_bf16 = nullptr,
+                                    .peak_fp32 = PeakFp32<Ops, 10>,
                                     .scan = Scan,
                                     .centre = Centre<Ops>,
                                     .column_sums = ColumnSums<Ops>,

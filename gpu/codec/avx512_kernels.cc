@@ -43,6 +43,20 @@ void Scan(const uint16_t* x, size_t count, HeadScan* out) {
   for (uint32_t i = 0; i < 16; ++i) out->energy += static_cast<double>(sums[i]);
 }
 
+constexpr uint32_t kChains = 16;  // independent sums, enough to hide the latency of a product
+
+uint64_t PeakBf16(uint64_t rounds) {
+  const __m512bh one = AsPairs(_mm512_set1_epi32(0x3f803f80));
+  __m512 sum[kChains];
+  for (uint32_t k = 0; k < kChains; ++k) sum[k] = _mm512_setzero_ps();
+  for (uint64_t round = 0; round < rounds; ++round) {
+    for (uint32_t k = 0; k < kChains; ++k) sum[k] = _mm512_dpbf16_ps(sum[k], one, one);
+    asm volatile("" : : "v"(sum[0]));
+  }
+  for (uint32_t k = 0; k < kChains; ++k) asm volatile("" : : "v"(sum[k]));
+  return rounds * kChains * 32;
+}
+
 // bf16(sum), and bf16(that + base) where there is a base.
 void StoreSum(__m512 sum, const float* base, uint16_t* out) {
   if (base != nullptr) sum = Ops::Add(Ops::RoundBf16(sum), Ops::Load(base));
@@ -97,6 +111,8 @@ void Multiply(const MultiplyJob& job) {
 }  // namespace
 
 const VectorKernels kAvx512Kernels = {.bf16_pairs = true,
+                                      .peak_bf16 = PeakBf16,
+                                      .peak_fp32 = PeakFp32<Ops, kChains>,
                                       .scan = Scan,
                                       .centre = Centre<Ops>,
                                       .column_sums = ColumnSums<Ops>,

@@ -41,10 +41,10 @@ class HeadEncoder {
         tensor_(plan.layout().tensors()[job.ref.tensor]),
         scratch_(scratch),
         rows_(job.ref.tokens),
-        dim_(tensor_.dim) {}
+        dim_(tensor_.dim),
+        clock_(scratch->phases) {}
 
   void Run(const QueryMetric* metric, double gamma) {
-    PhaseClock clock(scratch_->phases);
     LoadRows(job_.rows, absl::MakeSpan(scratch_->rows_x).first(rows_ * dim_));
     search_.grid = CrumbGridOf(tensor_.pack.bits);
     search_.is_v = tensor_.is_v;
@@ -61,8 +61,9 @@ class HeadEncoder {
     } else {
       EncodeK();
     }
+    clock_.Lap(CodecPhase::kQuantise);
     Store();
-    clock.Lap(CodecPhase::kReference);
+    clock_.Lap(CodecPhase::kPack);
   }
 
  private:
@@ -72,10 +73,12 @@ class HeadEncoder {
 
   // Rotates `x` after subtracting `base` into `y`; a value that does not fit is reported.
   void Rotate(absl::Span<const float> x, absl::Span<const float> base, absl::Span<float> y) {
+    clock_.Lap(CodecPhase::kQuantise);
     frame_.base = base;
     if (!ToRotated(frame_, x, y, absl::MakeSpan(scratch_->multiply_work))) {
       job_.report->fits = false;
     }
+    clock_.Lap(CodecPhase::kRotate);
   }
 
   void QuantiseAll(uint8_t flag) {
@@ -161,6 +164,7 @@ class HeadEncoder {
   CodecScratch* scratch_;
   const size_t rows_;
   const size_t dim_;
+  PhaseClock clock_;
   CrumbSearch search_;
   RowFrame frame_;
 };
@@ -215,10 +219,11 @@ void CrumbHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
     float* out = scratch->rows_x.data() + row * dim;
     for (size_t i = 0; i < dim; ++i) out[i] = levels[codes[i]];
   }
+  clock.Lap(CodecPhase::kUnpack);
   const auto rows = absl::MakeSpan(scratch->rows_x).first(ref.tokens * dim);
   if (job.frame == Frame::kOriginal) Restore(plan, job, rows, scratch);
   StoreRows(rows, job.rows);
-  clock.Lap(CodecPhase::kReference);
+  clock.Lap(CodecPhase::kUnrotate);
 }
 
 }  // namespace crumb

@@ -16,12 +16,11 @@ enum class CodecPhase : uint8_t {
   kQuantise,  // codes; crumb: feedback and gain
   kPack,
   kUnpack,
-  kUnrotate,  // y R^T and the base
-  kReference  // blocks that the scalar code does as a whole
+  kUnrotate   // y R^T and the base
 };
-inline constexpr int kCodecPhases = 8;
+inline constexpr int kCodecPhases = 7;
 inline constexpr std::array<const char*, kCodecPhases> kCodecPhaseNames = {
-    "scan", "rotate", "range", "quantise", "pack", "unpack", "unrotate", "reference"};
+    "scan", "rotate", "range", "quantise", "pack", "unpack", "unrotate"};
 
 struct PhaseTimes {
   std::array<uint64_t, kCodecPhases> ns{};

@@ -13,6 +13,27 @@
 namespace crumb {
 namespace {
 
+// BF16 in the upper half of each lane. WHY not the instruction: it loses denormals, which a zero
+// may be.
+template <class O>
+typename O::I UpperBf16(typename O::F value) {
+  const typename O::I bits = O::AsInt(value);
+  const typename O::I odd = O::And(O::template ShiftRight<16>(bits), O::SetI(1));
+  const typename O::I rounded = O::AddI(O::AddI(bits, O::SetI(0x7fff)), odd);
+  return O::And(rounded, O::SetI(0xffff0000u));
+}
+
+template <class O>
+void StorePair(const AffineJob& job, size_t at, typename O::F scale, typename O::F zero) {
+  O::Store(job.scale + at, scale);
+  O::Store(job.zero + at, zero);
+  const typename O::I s = UpperBf16<O>(scale);
+  const typename O::I z = UpperBf16<O>(zero);
+  O::StoreI(job.meta + at, O::Or(O::template ShiftRight<16>(s), z));
+  O::Store(job.stored_scale + at, job.wide ? scale : O::AsFloat(s));
+  O::Store(job.stored_zero + at, job.wide ? zero : O::AsFloat(z));
+}
+
 template <class O>
 void AffineRange(const AffineJob& job) {
   using F = typename O::F;
@@ -38,8 +59,7 @@ void AffineRange(const AffineJob& job) {
       const F range = O::Sub(high, low);
       const F scale = O::Div(O::Max(range, O::Set(1e-8f)), top);
       O::Store(job.range + at, range);
-      O::Store(job.scale + at, scale);
-      O::Store(job.zero + at, O::Div(O::Negate(low), scale));
+      StorePair<O>(job, at, scale, O::Div(O::Negate(low), scale));
     }
   }
 }

@@ -2,7 +2,7 @@
 #include "gpu/codec/vector_affine_head.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include "gpu/codec/row_frame.h"
 #include "gpu/codec/vector_decode.h"
@@ -46,6 +46,8 @@ class GroupEncoder {
     affine_.zero = work_.zero.data();
     affine_.stored_scale = work_.stored_scale.data();
     affine_.stored_zero = work_.stored_zero.data();
+    affine_.wide = descriptor_.meta == MetaForm::kFp32;
+    affine_.meta = work_.meta.data();
     affine_.codes = work_.codes.data();
     affine_.error = error_;
   }
@@ -74,8 +76,8 @@ class GroupEncoder {
                          .row_bytes = tensor_.code_row_bytes});
     double error = 0.0;
     for (uint32_t row = 0; row < count; ++row) {
-      error += floored_[row] ? ScalarRow(rows + size_t{row} * tensor_.dim, first + row)
-                             : double{error_[row]};
+      error += floored_[row] != 0 ? ScalarRow(rows + size_t{row} * tensor_.dim, first + row)
+                                  : double{error_[row]};
     }
     clock->Lap(CodecPhase::kPack);
     return error;
@@ -84,17 +86,22 @@ class GroupEncoder {
  private:
   void StoreMeta(uint32_t first, uint32_t count) {
     const size_t pair_bytes = tensor_.meta_row_bytes / tensor_.groups;
-    std::fill(floored_, floored_ + kGroupRows, false);
-    for (uint32_t row = 0; row < count; ++row) {
-      uint8_t* meta =
-          job_.block.data() + tensor_.meta_offset + size_t{first + row} * tensor_.meta_row_bytes;
-      for (uint32_t g = 0; g < tensor_.groups; ++g) {
-        const size_t at = size_t{g} * kGroupRows + row;
-        const Affine stored =
-            StoreAffine({work_.scale[at], work_.zero[at]}, descriptor_.meta, meta + g * pair_bytes);
-        work_.stored_scale[at] = stored.scale;
-        work_.stored_zero[at] = stored.zero;
-        floored_[row] |= !(work_.range[at] >= kRangeFloor);
+    std::fill(floored_, floored_ + kGroupRows, uint8_t{0});
+    for (uint32_t g = 0; g < tensor_.groups; ++g) {
+      const size_t at = size_t{g} * kGroupRows;
+      const float* range = work_.range.data() + at;
+      for (uint32_t row = 0; row < kGroupRows; ++row) {
+        floored_[row] |= range[row] >= kRangeFloor ? 0 : 1;
+      }
+      uint8_t* meta = job_.block.data() + tensor_.meta_offset + g * pair_bytes +
+                      size_t{first} * tensor_.meta_row_bytes;
+      for (uint32_t row = 0; row < count; ++row, meta += tensor_.meta_row_bytes) {
+        if (affine_.wide) {
+          std::memcpy(meta, &work_.scale[at + row], sizeof(float));
+          std::memcpy(meta + sizeof(float), &work_.zero[at + row], sizeof(float));
+        } else {
+          std::memcpy(meta, &work_.meta[at + row], sizeof(uint32_t));
+        }
       }
     }
   }
@@ -122,7 +129,7 @@ class GroupEncoder {
   AffineJob affine_{};
   float threshold_[kGroupRows];
   float error_[kGroupRows];
-  bool floored_[kGroupRows];
+  uint8_t floored_[kGroupRows];
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "gpu/codec/vector_crumb_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -25,6 +26,20 @@ constexpr double kScaleSteps[kCrumbScaleSteps] = {
     0x1.71f75e8ec5f74p+0, 0x1.82589994cce13p+0, 0x1.93737b0cdc5e5p+0, 0x1.a5503b23e255dp+0,
     0x1.b7f76f2fb5e47p+0, 0x1.cb720dcef9069p+0, 0x1.dfc97337b9b5fp+0, 0x1.f50765b6e4540p+0};
 
+// Steps of kScaleSteps passed at the start of each 32nd of an octave; at most one more follows
+// within it.
+constexpr int kOctaveParts = 32;
+constexpr std::array<uint8_t, kOctaveParts> StepsByPart() {
+  std::array<uint8_t, kOctaveParts> table{};
+  for (int part = 0; part < kOctaveParts; ++part) {
+    for (const double step : kScaleSteps) {
+      if (1.0 + part / double{kOctaveParts} > step) ++table[static_cast<size_t>(part)];
+    }
+  }
+  return table;
+}
+constexpr std::array<uint8_t, kOctaveParts> kStepsByPart = StepsByPart();
+
 struct Stored {
   uint8_t index = 0;
   float value = 0.0f;
@@ -37,8 +52,8 @@ Stored StoreScale(double scale) {
   const int octave = static_cast<int>(bits >> 52) - 1023;
   const double mantissa =
       std::bit_cast<double>((bits & 0xfffffffffffffull) | 0x3ff0000000000000ull);
-  int steps = 0;
-  for (const double step : kScaleSteps) steps += mantissa > step ? 1 : 0;
+  int steps = kStepsByPart[(bits >> 47) & (kOctaveParts - 1)];
+  if (steps < kCrumbScaleSteps && mantissa > kScaleSteps[steps]) ++steps;
   const int index = octave * kCrumbScaleSteps + steps + kCrumbScaleBias;
   const int kept = std::min(std::max(index, 0), 255);
   const auto byte = static_cast<uint8_t>(kept);

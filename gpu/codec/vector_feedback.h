@@ -12,33 +12,35 @@
 namespace crumb {
 namespace {
 
-// What one pass over the coordinates of up to sixteen rows carries along.
+// What one pass over the coordinates of up to sixteen rows carries along. WHY in units of the
+// scale, zero added: w = y / s + z, and then a code is round(w), an error w - code: two operations
+// less between one coordinate and the next.
 template <class O>
 struct CodePass {
   using F = typename O::F;
   uint32_t h;  // first lane
-  F scale, inverse, zero;
+  F inverse, zero, top;
   F metric_ee, metric_ye, plain_ee, plain_ye;
+
+  F Start(F y) const { return O::Fma(y, inverse, zero); }
 };
 
-// Quantises coordinate i at target u; returns y - level. WHY inlined by force: its caller keeps
-// the targets of a whole panel in registers.
+// Quantises coordinate i at target u (w plus pushed errors); returns w - code. WHY inlined by
+// force: its caller keeps the targets of a whole panel in registers.
 template <class O>
 [[gnu::always_inline]] inline typename O::F OneCode(const CrumbCodesJob& job, uint32_t i,
                                                     typename O::F u, CodePass<O>* pass) {
   using F = typename O::F;
   const size_t at = size_t{i} * kGroupRows + pass->h;
-  const F place = O::Fma(u, pass->inverse, pass->zero);
-  const F code = O::Round(O::Min(O::Max(place, O::Set(0.0f)), O::Set(job.top)));
-  O::StoreBytes(job.codes + at, code);
-  const F level = O::Mul(O::Sub(code, pass->zero), pass->scale);
+  const F code = O::Round(O::Min(O::Max(u, O::Set(0.0f)), pass->top));
   const F y = O::Load(job.y + at);
-  const F rest = O::Sub(y, level);
+  const F rest = O::Sub(pass->Start(y), code);
+  O::StoreBytes(job.codes + at, code);
   pass->plain_ee = O::Fma(rest, rest, pass->plain_ee);
   pass->plain_ye = O::Fma(rest, y, pass->plain_ye);
   if (job.lower == nullptr) return rest;
   O::Store(job.rest + at, rest);
-  const F residual = O::Sub(u, level);
+  const F residual = O::Sub(u, code);
   const F weighed = O::Mul(residual, O::Set(job.diagonal[i]));
   pass->metric_ee = O::Fma(weighed, residual, pass->metric_ee);
   pass->metric_ye = O::Fma(weighed, O::Load(job.along + at), pass->metric_ye);
@@ -72,7 +74,7 @@ void FeedbackCodes(const CrumbCodesJob& job, CodePass<O>* pass) {
     const float* panel = job.lower + PanelOffset(job.dim, first);
     F u[kMetricPanel];
     for (uint32_t j = 0; j < kMetricPanel; ++j) {
-      u[j] = O::Load(job.y + size_t{first + j} * kGroupRows + h);
+      u[j] = pass->Start(O::Load(job.y + size_t{first + j} * kGroupRows + h));
     }
     for (uint32_t k = job.dim; k-- > end;) {
       const F rest = O::Load(job.rest + size_t{k} * kGroupRows + h);
@@ -92,22 +94,25 @@ void FeedbackCodes(const CrumbCodesJob& job, CodePass<O>* pass) {
 
 template <class O>
 void CrumbCodes(const CrumbCodesJob& job) {
+  using F = typename O::F;
+  const F none = O::Set(0.0f);
   for (uint32_t h = 0; h < kGroupRows; h += O::kLanes) {
-    const typename O::F none = O::Set(0.0f);
-    const typename O::F scale = O::Load(job.scale + h);
-    CodePass<O> sums{h,    scale, O::Div(O::Set(1.0f), scale), O::Load(job.zero + h), none, none,
-                     none, none};
+    const F scale = O::Load(job.scale + h);
+    const F inverse = O::Div(O::Set(1.0f), scale);
+    const F zero = O::Load(job.zero + h);
+    CodePass<O> pass{h, inverse, zero, O::Set(job.top), none, none, none, none};
     if (job.lower != nullptr) {
-      FeedbackCodes<O>(job, &sums);
+      FeedbackCodes<O>(job, &pass);
     } else {
       for (uint32_t i = 0; i < job.dim; ++i) {
-        OneCode<O>(job, i, O::Load(job.y + size_t{i} * kGroupRows + h), &sums);
+        OneCode<O>(job, i, pass.Start(O::Load(job.y + size_t{i} * kGroupRows + h)), &pass);
       }
     }
-    O::Store(job.metric_ee + h, sums.metric_ee);
-    O::Store(job.metric_ye + h, sums.metric_ye);
-    O::Store(job.plain_ee + h, sums.plain_ee);
-    O::Store(job.plain_ye + h, sums.plain_ye);
+    const F square = O::Mul(scale, scale);
+    O::Store(job.metric_ee + h, O::Mul(pass.metric_ee, square));
+    O::Store(job.metric_ye + h, O::Mul(pass.metric_ye, scale));
+    O::Store(job.plain_ee + h, O::Mul(pass.plain_ee, square));
+    O::Store(job.plain_ye + h, O::Mul(pass.plain_ye, scale));
   }
 }
 

@@ -29,11 +29,13 @@ void FitRange(const CrumbFitJob& job, uint32_t h) {
   for (uint32_t i = 0; i < job.dim; ++i) {
     const F y = O::Load(job.y + size_t{i} * kGroupRows + h);
     for (uint32_t k = 0; k < kSteps; ++k) {
-      const F place = O::Min(O::Max(O::Fma(y, inverse[k], zero), none), top);
-      const F rest = O::Fnma(O::Sub(O::Round(place), zero), scale[k], y);
+      // In units of the scale, as in vector_feedback.h.
+      const F place = O::Fma(y, inverse[k], zero);
+      const F rest = O::Sub(place, O::Round(O::Min(O::Max(place, none), top)));
       error[k] = O::Fma(rest, rest, error[k]);
     }
   }
+  for (uint32_t k = 0; k < kSteps; ++k) error[k] = O::Mul(error[k], O::Mul(scale[k], scale[k]));
   F best = scale[0];
   F least = error[0];
   for (uint32_t k = 1; k < kSteps; ++k) {

@@ -74,14 +74,14 @@ struct AffineJob {
   const uint32_t* pairs;  // the same as BF16
   uint32_t dim, groups;
   ClipKind clip;
-  uint32_t rank;              // of the clipping magnitude, ascending
-  float top;                  // largest code
-  float* threshold;           // [16]
-  float* range;               // [groups][16] high - low after the clip
-  float* scale;               // [groups][16]
-  float* zero;                // [groups][16]
-  const float* stored_scale;  // as a decoder reads them
-  const float* stored_zero;
+  uint32_t rank;     // of the clipping magnitude, ascending
+  float top;         // largest code
+  bool wide;         // metadata is FP32, not BF16
+  float* threshold;  // [16]
+  // [groups][16]: high - low after the clip; the pair of the codes; that of a decoder; the latter
+  // as two BF16, scale first.
+  float *range, *scale, *zero, *stored_scale, *stored_zero;
+  uint32_t* meta;
   uint8_t* codes;  // [dim][16]
   float* error;    // [16] squared, of what the decoder will see
 };
@@ -104,7 +104,7 @@ struct CrumbCodesJob {
   float top;
   const float* scale;  // [16] stored
   const float* zero;
-  float* rest;     // [dim][16] y - level
+  float* rest;     // [dim][16] (y - level) / scale
   uint8_t* codes;  // [dim][16]
   // [16] each: e'Ae, y'Ae, e'e, y'e (in units of the largest D).
   float *metric_ee, *metric_ye, *plain_ee, *plain_ye;
@@ -120,6 +120,9 @@ struct CrumbAlongJob {
 
 struct VectorKernels {
   bool bf16_pairs;  // packed matrices are pairs of BF16 rather than FP32
+  // Multiply-adds from registers, and their number; null: the backend has no such product.
+  uint64_t (*peak_bf16)(uint64_t rounds);
+  uint64_t (*peak_fp32)(uint64_t rounds);
   void (*scan)(const uint16_t* x, size_t count, HeadScan* out);
   void (*centre)(const CentreJob& job);
   // sums[i] += double(x[row][i] - base[i]), in order of rows; base may be null.

@@ -14,6 +14,19 @@
 namespace crumb {
 namespace {
 
+template <class O, uint32_t kSums>
+uint64_t PeakFp32(uint64_t rounds) {
+  const typename O::F one = O::Set(1.0f);
+  typename O::F sum[kSums];
+  for (uint32_t k = 0; k < kSums; ++k) sum[k] = O::Set(0.0f);
+  for (uint64_t round = 0; round < rounds; ++round) {
+    for (uint32_t k = 0; k < kSums; ++k) sum[k] = O::Fma(one, one, sum[k]);
+    asm volatile("" : : "x"(sum[0]));
+  }
+  for (uint32_t k = 0; k < kSums; ++k) asm volatile("" : : "x"(sum[k]));
+  return rounds * kSums * O::kLanes;
+}
+
 template <class O>
 void Centre(const CentreJob& job) {
   for (uint32_t row = 0; row < job.rows; ++row) {

@@ -22,7 +22,7 @@ struct VectorWork {
     for (LineVector<float>* v : {&range, &scale, &zero, &stored_scale, &stored_zero}) {
       v->Grow(dim * kGroupRows);
     }
-    bases.Grow(2 * dim);
+    meta.Grow(dim * kGroupRows);
   }
 
   // [rows][dim] BF16
@@ -38,7 +38,7 @@ struct VectorWork {
   LineVector<uint8_t> codes, best_codes, pack;
   // [groups of elements][16]
   LineVector<float> range, scale, zero, stored_scale, stored_zero;
-  LineVector<float> bases;
+  LineVector<uint32_t> meta;
 };
 
 }  // namespace crumb

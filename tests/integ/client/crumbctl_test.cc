@@ -143,6 +143,7 @@ TEST_F(Crumbctl, WrongUsageIsExit2) {
       {"get", "--layout", "a", "--hex", "--key", "zz", "-o", "f"},
       {"bench", "codec", "--effort", "heroic"},
       {"bench", "codec", "--codec", "zip"},
+      {"bench", "codec", "--backend", "sse"},
   };
   for (const auto& args : wrong) {
     const Outcome outcome = Run(args);
@@ -406,7 +407,18 @@ TEST_F(Crumbctl, BenchCodecNeedsNoDaemon) {
   const Outcome outcome = Run({"--json", "bench", "codec", "--dim", "64", "--tokens", "8",
                                "--heads", "1", "--seconds", "0.01", "--effort", "draft"});
   ASSERT_EQ(outcome.exit, kExitOk) << outcome.err;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out)["codecs"].size(), 9u);
+  const nlohmann::json document = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(document["codecs"].size(), 9u);
+  EXPECT_NE(document["backend"], "auto");
+  for (const nlohmann::json& one : document["codecs"]) {
+    if (one["codec"] == "raw") continue;
+    EXPECT_GT(one["encode_phases_ns"].size(), 1u) << one;
+    EXPECT_GE(one["decode_phases_ns"].size(), 1u) << one;
+  }
+  const Outcome reference = Run({"bench", "codec", "--dim", "64", "--tokens", "8", "--heads", "1",
+                                 "--seconds", "0.01", "--backend", "reference"});
+  EXPECT_EQ(reference.exit, kExitOk) << reference.err;
+  EXPECT_THAT(reference.out, HasSubstr("backend reference"));
 }
 
 TEST_F(Crumbctl, PageInspectReadsHeadersAndFindsDamage) {

@@ -127,6 +127,9 @@ const BadConfig kBad[] = {
     {"choice", "codec:\n  int2: maybe\n", "c.yaml:2: codec.int2: \"maybe\"",
      "require_evaluation, accept"},
     {"effort", "codec:\n  effort: BEST\n", "c.yaml:2: codec.effort: \"BEST\"", "draft, normal"},
+    {"backend", "codec:\n  backend: sse\n", "c.yaml:2: codec.backend: \"sse\"", "auto, reference"},
+    {"backend_not_here", "codec:\n  backend: avx512\n", "c.yaml:2: codec.backend: avx512 is not",
+     "use auto, or one of reference, avx2"},
     {"threads_zero", "codec:\n  threads: 0\n", "c.yaml:2: codec.threads: \"0\"", "1 to 256"},
     {"threads_unit", "codec:\n  threads: 4 cores\n", "c.yaml:2: codec.threads: \"4 cores\"",
      "digits only"},
@@ -195,6 +198,7 @@ TEST(Config, NoFileMeansDefaults) {
   EXPECT_EQ(config->nvme.bytes, 4 * kFakeGiB);
   EXPECT_EQ(config->codec.int2, "require_evaluation");
   EXPECT_EQ(config->codec.threads, 7u);
+  EXPECT_EQ(config->codec.backend, "auto");
   EXPECT_EQ(config->shutdown_grace_us, 5'000'000u);
   EXPECT_TRUE(config->warnings.empty());
 }

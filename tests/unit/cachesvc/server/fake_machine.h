@@ -19,6 +19,7 @@ inline Machine FakeMachine() {
   machine.cores = 8;
   machine.host_name = "node7";
   machine.root = true;
+  machine.codec_backends = {"reference", "avx2"};
   machine.volume = [](const std::string&) -> absl::StatusOr<Volume> {
     return Volume{.total_bytes = 200 * kFakeGiB, .available_bytes = 100 * kFakeGiB};
   };
