@@ -16,7 +16,7 @@ enum class CodecPhase : uint8_t {
   kQuantise,  // codes; crumb: feedback and gain
   kPack,
   kUnpack,
-  kUnrotate   // y R^T and the base
+  kUnrotate  // y R^T and the base
 };
 inline constexpr int kCodecPhases = 7;
 inline constexpr std::array<const char*, kCodecPhases> kCodecPhaseNames = {
