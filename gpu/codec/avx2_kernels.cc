@@ -5,6 +5,7 @@
 #include "gpu/codec/vector_feedback.h"
 #include "gpu/codec/vector_fit.h"
 #include "gpu/codec/vector_kernels.h"
+#include "gpu/codec/vector_metric.h"
 #include "gpu/codec/vector_pack.h"
 #include "gpu/codec/vector_rows.h"
 #include "gpu/codec/vector_unpack.h"
@@ -75,20 +76,21 @@ void MultiplyTile(const MultiplyJob& job, const float* x, uint32_t row, uint32_t
 }
 
 constexpr uint32_t kTileRows = 4;
+constexpr uint32_t kBlockRows = 16;  // that one pass over the matrix serves
 
 void Multiply(const MultiplyJob& job) {
-  alignas(32) float x[kTileRows * kVectorDimMax];
-  for (uint32_t row = 0; row < job.rows; row += kTileRows) {
-    const uint32_t count = job.rows - row < kTileRows ? job.rows - row : kTileRows;
-    const uint16_t* from = job.x + size_t{row} * job.dim;
+  alignas(32) float x[kBlockRows * kVectorDimMax];
+  for (uint32_t first = 0; first < job.rows; first += kBlockRows) {
+    const uint32_t count = job.rows - first < kBlockRows ? job.rows - first : kBlockRows;
+    const uint16_t* from = job.x + size_t{first} * job.dim;
     for (uint32_t i = 0; i < count * job.dim; i += 8) Ops::Store(x + i, Ops::LoadBf16(from + i));
     for (uint32_t column = 0; column < job.dim; column += 16) {
-      if (count == kTileRows) {
-        MultiplyTile<kTileRows>(job, x, row, column);
-        continue;
+      uint32_t r = 0;
+      for (; r + kTileRows <= count; r += kTileRows) {
+        MultiplyTile<kTileRows>(job, x + size_t{r} * job.dim, first + r, column);
       }
-      for (uint32_t r = 0; r < count; ++r) {
-        MultiplyTile<1>(job, x + size_t{r} * job.dim, row + r, column);
+      for (; r < count; ++r) {
+        MultiplyTile<1>(job, x + size_t{r} * job.dim, first + r, column);
       }
     }
   }

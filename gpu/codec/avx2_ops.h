@@ -13,6 +13,9 @@ namespace {
 
 struct Ops {
   static constexpr uint32_t kLanes = 8;
+  // Columns and row groups that a feedback pass keeps in its sixteen registers.
+  static constexpr uint32_t kColumns = 4;
+  static constexpr uint32_t kRowGroups = 2;
   using F = __m256;
   using I = __m256i;
   using M = __m256;

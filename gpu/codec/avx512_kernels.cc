@@ -5,6 +5,7 @@
 #include "gpu/codec/vector_feedback.h"
 #include "gpu/codec/vector_fit.h"
 #include "gpu/codec/vector_kernels.h"
+#include "gpu/codec/vector_metric.h"
 #include "gpu/codec/vector_pack.h"
 #include "gpu/codec/vector_rows.h"
 #include "gpu/codec/vector_unpack.h"

@@ -13,6 +13,9 @@ namespace {
 
 struct Ops {
   static constexpr uint32_t kLanes = 16;
+  // Columns and row groups that a feedback pass keeps in its registers.
+  static constexpr uint32_t kColumns = 8;
+  static constexpr uint32_t kRowGroups = 1;
   using F = __m512;
   using I = __m512i;
   using M = __mmask16;

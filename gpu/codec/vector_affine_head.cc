@@ -164,17 +164,21 @@ void VectorAffineHead::Decode(const CodecPlan& plan, const HeadDecodeJob& job,
   const TensorLayout& tensor = plan.layout().tensors()[job.ref.tensor];
   const absl::Span<const float> mean = plan.MeanOf(job.ref.tensor, job.ref.head);
   const size_t rows = job.ref.tokens;
-  bool takes = VectorPlan::Takes(tensor) && tensor.groups == 1 && ComfortableBase(mean);
+  const size_t groups = tensor.groups;
+  bool takes =
+      VectorPlan::Takes(tensor) && tensor.dim / groups % kUnpackStep == 0 && ComfortableBase(mean);
   if (takes) {
     VectorWork& work = scratch->vector;
     const uint8_t* meta = job.block.data() + tensor.meta_offset;
-    for (size_t row = 0; row < rows; ++row) {
-      const Affine affine = LoadAffine(plan.descriptor().meta, meta + row * tensor.meta_row_bytes);
-      work.row_scale[row] = affine.scale;
-      work.row_zero[row] = affine.zero;
+    const MetaForm form = plan.descriptor().meta;
+    const size_t pair_bytes = tensor.meta_row_bytes / groups;
+    for (size_t i = 0; i < rows * groups; ++i) {
+      const Affine affine = LoadAffine(form, meta + i * pair_bytes);
+      work.row_scale[i] = affine.scale;
+      work.row_zero[i] = affine.zero;
     }
-    takes = ComfortableLevels(absl::MakeConstSpan(work.row_scale.data(), rows),
-                              absl::MakeConstSpan(work.row_zero.data(), rows));
+    takes = ComfortableLevels(absl::MakeConstSpan(work.row_scale.data(), rows * groups),
+                              absl::MakeConstSpan(work.row_zero.data(), rows * groups));
   }
   if (!takes) return reference_.Decode(plan, job, scratch);
   VectorBases bases;

@@ -44,6 +44,7 @@ void DecodeRows(const CodecPlan& plan, const VectorPlan& vectors, const HeadDeco
                          .rows = job.ref.tokens,
                          .dim = tensor.dim,
                          .bits = tensor.pack.bits,
+                         .groups = tensor.groups,
                          .scale = work.row_scale.data(),
                          .zero = work.row_zero.data(),
                          .out = rotate || add ? work.rotated.data() : out};

@@ -1,6 +1,6 @@
-// Codes of sixteen crumb rows at once: error feedback along L in panels of eight coordinates, and
-// L^T x for the gain. FP32; agrees with the scalar search as docs/codec.md says. Templates over the
-// words of one instruction set; included by the kernel files alone, hence the unnamed namespace.
+// Codes of sixteen crumb rows at once, with error feedback along L. FP32; agrees with the scalar
+// search as docs/codec.md says. Templates over the words of one instruction set; included by the
+// kernel files alone, hence the unnamed namespace.
 #ifndef CRUMB_GPU_CODEC_VECTOR_FEEDBACK_H_
 #define CRUMB_GPU_CODEC_VECTOR_FEEDBACK_H_
 
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "gpu/codec/vector_kernels.h"
+#include "gpu/codec/vector_metric.h"
 
 namespace crumb {
 namespace {
@@ -47,48 +48,44 @@ template <class O>
   return rest;
 }
 
-// Where the panel of columns first ... first + 7 starts; it holds the rows first ... dim - 1.
-inline size_t PanelOffset(uint32_t dim, uint32_t first) {
-  const size_t b = first / kMetricPanel;
-  return kMetricPanel * (b * dim - kMetricPanel * (b * (b - 1) / 2));
-}
-
-// Coordinate kColumn of a panel: its code, and its error into the panel's columns still to come.
+// Column kColumn of a block: its codes, and their errors into the columns still to come.
 template <class O, uint32_t kColumn>
-[[gnu::always_inline]] inline void PanelStep(const CrumbCodesJob& job, const float* panel,
-                                             uint32_t first, typename O::F (&u)[kMetricPanel],
-                                             CodePass<O>* pass) {
-  const typename O::F rest = OneCode<O>(job, first + kColumn, u[kColumn], pass);
-  const float* row = panel + size_t{kColumn} * kMetricPanel;
-  for (uint32_t i = 0; i < kColumn; ++i) u[i] = O::Fma(O::Set(row[i]), rest, u[i]);
+[[gnu::always_inline]] inline void BlockStep(const CrumbCodesJob& job, uint32_t first,
+                                             typename O::F (&u)[O::kRowGroups][O::kColumns],
+                                             CodePass<O> (&pass)[O::kRowGroups]) {
+  const float* row = PanelRow(job.lower, job.dim, first, first + kColumn);
+  typename O::F rest[O::kRowGroups];
+  for (uint32_t r = 0; r < O::kRowGroups; ++r) {
+    rest[r] = OneCode<O>(job, first + kColumn, u[r][kColumn], &pass[r]);
+  }
+  for (uint32_t i = 0; i < kColumn; ++i) {
+    const typename O::F factor = O::Set(row[i]);
+    for (uint32_t r = 0; r < O::kRowGroups; ++r) u[r][i] = O::Fma(factor, rest[r], u[r][i]);
+  }
 }
-static_assert(kMetricPanel == 8);
 
 // Codes one after another, last coordinate first; each error is pushed along L into those to come.
 template <class O>
-void FeedbackCodes(const CrumbCodesJob& job, CodePass<O>* pass) {
-  using F = typename O::F;
-  const uint32_t h = pass->h;
-  for (uint32_t end = job.dim; end != 0; end -= kMetricPanel) {
-    const uint32_t first = end - kMetricPanel;
-    const float* panel = job.lower + PanelOffset(job.dim, first);
-    F u[kMetricPanel];
-    for (uint32_t j = 0; j < kMetricPanel; ++j) {
-      u[j] = pass->Start(O::Load(job.y + size_t{first + j} * kGroupRows + h));
+void FeedbackCodes(const CrumbCodesJob& job, CodePass<O> (&pass)[O::kRowGroups]) {
+  for (uint32_t end = job.dim; end != 0; end -= O::kColumns) {
+    const uint32_t first = end - O::kColumns;
+    typename O::F u[O::kRowGroups][O::kColumns];
+    for (uint32_t r = 0; r < O::kRowGroups; ++r) {
+      for (uint32_t j = 0; j < O::kColumns; ++j) {
+        u[r][j] = pass[r].Start(O::Load(job.y + size_t{first + j} * kGroupRows + pass[r].h));
+      }
     }
-    for (uint32_t k = job.dim; k-- > end;) {
-      const F rest = O::Load(job.rest + size_t{k} * kGroupRows + h);
-      const float* row = panel + size_t{k - first} * kMetricPanel;
-      for (uint32_t j = 0; j < kMetricPanel; ++j) u[j] = O::Fma(O::Set(row[j]), rest, u[j]);
+    PushErrors<O>(job.lower, job.rest, job.dim, first, end, pass[0].h, u);
+    if constexpr (O::kColumns == kMetricPanel) {
+      BlockStep<O, 7>(job, first, u, pass);
+      BlockStep<O, 6>(job, first, u, pass);
+      BlockStep<O, 5>(job, first, u, pass);
+      BlockStep<O, 4>(job, first, u, pass);
     }
-    PanelStep<O, 7>(job, panel, first, u, pass);
-    PanelStep<O, 6>(job, panel, first, u, pass);
-    PanelStep<O, 5>(job, panel, first, u, pass);
-    PanelStep<O, 4>(job, panel, first, u, pass);
-    PanelStep<O, 3>(job, panel, first, u, pass);
-    PanelStep<O, 2>(job, panel, first, u, pass);
-    PanelStep<O, 1>(job, panel, first, u, pass);
-    PanelStep<O, 0>(job, panel, first, u, pass);
+    BlockStep<O, 3>(job, first, u, pass);
+    BlockStep<O, 2>(job, first, u, pass);
+    BlockStep<O, 1>(job, first, u, pass);
+    BlockStep<O, 0>(job, first, u, pass);
   }
 }
 
@@ -96,48 +93,28 @@ template <class O>
 void CrumbCodes(const CrumbCodesJob& job) {
   using F = typename O::F;
   const F none = O::Set(0.0f);
-  for (uint32_t h = 0; h < kGroupRows; h += O::kLanes) {
-    const F scale = O::Load(job.scale + h);
-    const F inverse = O::Div(O::Set(1.0f), scale);
-    const F zero = O::Load(job.zero + h);
-    CodePass<O> pass{h, inverse, zero, O::Set(job.top), none, none, none, none};
-    if (job.lower != nullptr) {
-      FeedbackCodes<O>(job, &pass);
-    } else {
-      for (uint32_t i = 0; i < job.dim; ++i) {
-        OneCode<O>(job, i, pass.Start(O::Load(job.y + size_t{i} * kGroupRows + h)), &pass);
-      }
-    }
-    const F square = O::Mul(scale, scale);
-    O::Store(job.metric_ee + h, O::Mul(pass.metric_ee, square));
-    O::Store(job.metric_ye + h, O::Mul(pass.metric_ye, scale));
-    O::Store(job.plain_ee + h, O::Mul(pass.plain_ee, square));
-    O::Store(job.plain_ye + h, O::Mul(pass.plain_ye, scale));
+  CodePass<O> pass[O::kRowGroups];
+  for (uint32_t r = 0; r < O::kRowGroups; ++r) {
+    const uint32_t h = r * O::kLanes;
+    const F inverse = O::Div(O::Set(1.0f), O::Load(job.scale + h));
+    pass[r] = {h, inverse, O::Load(job.zero + h), O::Set(job.top), none, none, none, none};
   }
-}
-
-template <class O>
-void CrumbAlong(const CrumbAlongJob& job) {
-  using F = typename O::F;
-  for (uint32_t h = 0; h < kGroupRows; h += O::kLanes) {
-    F norm = O::Set(0.0f);
-    for (uint32_t first = 0; first < job.dim; first += kMetricPanel) {
-      const float* panel = job.lower + PanelOffset(job.dim, first);
-      F sum[kMetricPanel];
-      for (uint32_t j = 0; j < kMetricPanel; ++j) {
-        sum[j] = O::Load(job.x + size_t{first + j} * kGroupRows + h);
-      }
-      for (uint32_t k = first; k < job.dim; ++k) {
-        const F x = O::Load(job.x + size_t{k} * kGroupRows + h);
-        const float* row = panel + size_t{k - first} * kMetricPanel;
-        for (uint32_t j = 0; j < kMetricPanel; ++j) sum[j] = O::Fma(O::Set(row[j]), x, sum[j]);
-      }
-      for (uint32_t j = 0; j < kMetricPanel; ++j) {
-        O::Store(job.along + size_t{first + j} * kGroupRows + h, sum[j]);
-        norm = O::Fma(O::Mul(sum[j], O::Set(job.diagonal[first + j])), sum[j], norm);
+  if (job.lower != nullptr) {
+    FeedbackCodes<O>(job, pass);
+  } else {
+    for (uint32_t i = 0; i < job.dim; ++i) {
+      for (CodePass<O>& one : pass) {
+        OneCode<O>(job, i, one.Start(O::Load(job.y + size_t{i} * kGroupRows + one.h)), &one);
       }
     }
-    O::Store(job.norm + h, norm);
+  }
+  for (const CodePass<O>& one : pass) {
+    const F scale = O::Load(job.scale + one.h);
+    const F square = O::Mul(scale, scale);
+    O::Store(job.metric_ee + one.h, O::Mul(one.metric_ee, square));
+    O::Store(job.metric_ye + one.h, O::Mul(one.metric_ye, scale));
+    O::Store(job.plain_ee + one.h, O::Mul(one.plain_ee, square));
+    O::Store(job.plain_ye + one.h, O::Mul(one.plain_ye, scale));
   }
 }
 

@@ -48,9 +48,9 @@ struct MultiplyJob {
 struct UnpackJob {
   const uint8_t* codes;  // planar rows
   uint32_t row_bytes, rows, dim, bits;
-  const float* scale;  // [rows]
-  const float* zero;   // [rows]
-  uint16_t* out;       // bf16((code - zero) scale)
+  uint32_t groups;  // scales per row; more than one: of a multiple of 8 elements, not 3 bits
+  const float *scale, *zero;  // [rows][groups]
+  uint16_t* out;              // bf16((code - zero) scale)
 };
 
 // Sixteen rows (fewer: the rest are zero) across lanes.

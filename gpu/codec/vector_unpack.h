@@ -83,8 +83,32 @@ inline void UnpackThree(const uint8_t* bytes, uint32_t dim, const LevelBytes& le
   }
 }
 
+// Eight elements at a time, each group with levels of its own.
+template <class O>
+void UnpackGroups(const UnpackJob& job, uint32_t row) {
+  const int bits = static_cast<int>(job.bits);
+  const __m128i mask = _mm_set1_epi8(static_cast<char>((1 << bits) - 1));
+  const uint32_t width = job.dim * job.bits / 8;
+  const uint32_t group = job.dim / job.groups;
+  const uint8_t* bytes = job.codes + size_t{row} * job.row_bytes;
+  for (uint32_t g = 0; g < job.groups; ++g) {
+    const size_t at = size_t{row} * job.groups + g;
+    const LevelBytes levels = LevelsOf<O>(job.scale[at], job.zero[at]);
+    for (uint32_t i = g * group; i < (g + 1) * group; i += 8) {
+      const __m128i count = _mm_cvtsi32_si128(static_cast<int>(i / width) * bits);
+      const __m128i packed = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes + i % width));
+      Store8(_mm_and_si128(_mm_srl_epi16(packed, count), mask), levels,
+             job.out + size_t{row} * job.dim + i);
+    }
+  }
+}
+
 template <class O>
 void Unpack(const UnpackJob& job) {
+  if (job.groups > 1) {
+    for (uint32_t row = 0; row < job.rows; ++row) UnpackGroups<O>(job, row);
+    return;
+  }
   for (uint32_t row = 0; row < job.rows; ++row) {
     const LevelBytes levels = LevelsOf<O>(job.scale[row], job.zero[row]);
     const uint8_t* bytes = job.codes + size_t{row} * job.row_bytes;

@@ -11,10 +11,12 @@
 
 namespace crumb {
 
+inline constexpr size_t kUnpackStep = 8;  // elements that share a scale, at least
+
 struct VectorWork {
   void Reserve(size_t rows, size_t dim) {
     for (LineVector<uint16_t>* v : {&centred, &rotated, &retry}) v->Grow(rows * dim);
-    for (LineVector<float>* v : {&row_scale, &row_zero}) v->Grow(rows);
+    for (LineVector<float>* v : {&row_scale, &row_zero}) v->Grow(rows * dim / kUnpackStep);
     packed.Grow(rows * dim);
     pairs.Grow(dim / 2 * kGroupRows);
     for (LineVector<float>* v : {&y, &along, &rest}) v->Grow(dim * kGroupRows);
@@ -29,8 +31,8 @@ struct VectorWork {
   LineVector<uint16_t> centred;
   LineVector<uint16_t> rotated;
   LineVector<uint16_t> retry;
-  LineVector<uint8_t> packed;  // code rows of a trial
-  LineVector<float> row_scale;
+  LineVector<uint8_t> packed;   // code rows of a trial
+  LineVector<float> row_scale;  // [rows][scales per row]
   LineVector<float> row_zero;
   // One group.
   LineVector<uint32_t> pairs;
