@@ -42,6 +42,7 @@ std::vector<Check> CheckDataDir(const std::string& directory);
 // doctor_net.cc
 Check CheckUcx();
 Check CheckShm(const std::string& directory);
+Check CheckMappedMemory();
 // "127.0.0.1:7411 (listen.grpc)": free, or held by a daemon that answers (`daemon_answers`).
 Check CheckPort(uint16_t port, absl::string_view key, absl::string_view daemon_version);
 // doctor_cuda.cc

@@ -74,6 +74,7 @@ std::vector<Check> RunChecks(Context* context, const DoctorArgs& args) {
   for (Check& check : CheckDataDir(directory)) checks.push_back(std::move(check));
   checks.push_back(CheckUcx());
   checks.push_back(CheckShm("/dev/shm"));
+  checks.push_back(CheckMappedMemory());
   checks.push_back(CheckCuda("libcuda.so.1"));
   std::string version;
   checks.push_back(CheckDaemon(context->globals, &version));

@@ -1,6 +1,8 @@
 // Checks of UCX, shared memory and ports.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cachesvc/net/ucx_transport.h"
+#include "cachesvc/net/uds_socket.h"
 #include "client/cli/doctor.h"
 #include "client/cli/format.h"
 
@@ -63,6 +66,30 @@ Check CheckShm(const std::string& directory) {
     check.remedy = "UCX wants some tens of MiB; in a container raise --shm-size";
     check.hint = absl::StrCat("mount -o remount,size=1g ", directory);
   }
+  return check;
+}
+
+// A sealed memfd through a socket pair of our own, as a worker lends it.
+Check CheckMappedMemory() {
+  Check check{.name = "mapped memory"};
+  const int fd = ::memfd_create("crumb-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  constexpr uint64_t kBytes = 4096;
+  const bool sealed =
+      fd >= 0 && ::ftruncate(fd, kBytes) == 0 && ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0;
+  UdsMapping mapping;
+  const UdsRefusal refusal = sealed ? UdsMap(fd, kBytes, &mapping) : UdsRefusal::kNotMemory;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  UdsUnmap(mapping);
+  if (refusal == UdsRefusal::kNone && mapping.steady) {
+    check.text = "sealed memfds can be lent over the data socket";
+    return check;
+  }
+  check.level = Level::kWarn;
+  check.text = absl::StrCat("no sealed memfd: ", std::strerror(error));
+  check.remedy =
+      "allow memfd_create, F_ADD_SEALS and mmap in the container's seccomp profile; until then "
+      "workers go over UCX or gRPC";
   return check;
 }
 

@@ -107,6 +107,10 @@ TEST(Uring, SaysWhetherARingWorks) {
   EXPECT_EQ(check.level == Level::kOk, check.remedy.empty());
 }
 
+TEST(MappedMemory, WhatAWorkerLendsCanBeMappedHere) {
+  EXPECT_EQ(CheckMappedMemory().level, Level::kOk);
+}
+
 TEST(Shm, AMissingMountIsAWarning) { EXPECT_EQ(CheckShm("/nonexistent/shm").level, Level::kWarn); }
 
 }  // namespace
