@@ -175,7 +175,7 @@ void Rig::Start() {
     log = std::move(opened).value();
     engine->SetLog(log.get());
   }
-  engine->AddTransport(wire.get());
+  engine->AddTransport(wire.get(), options.mapped);
   const absl::Status bound = engine->BindLayout(kLayout, Bind(options.codec));
   EXPECT_TRUE(bound.ok()) << bound;
   AddWorker({});

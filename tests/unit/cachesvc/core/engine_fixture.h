@@ -16,6 +16,7 @@
 #include "cachesvc/base/wire.h"
 #include "cachesvc/core/engine.h"
 #include "cachesvc/net/loopback_transport.h"
+#include "cachesvc/net/mapped_memory.h"
 #include "storage/device/fault_device.h"
 #include "storage/device/mem_device.h"
 #include "storage/segment/segment_log.h"
@@ -206,6 +207,7 @@ struct RigOptions {
   uint64_t fresh_idle_us = 0;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   bool nvme_admit_all = true;
+  MappedMemory* mapped = nullptr;       // what workers lend is mapped, as this says
   DeviceQueue* device_queue = nullptr;  // null: the rig's own, which runs jobs in Poll
   SegmentLogOptions log = {};
 };
