@@ -153,12 +153,6 @@ bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
   return true;
 }
 
-client::DataPlane PlaneOf(const std::string& transport) {
-  if (transport == "shm") return client::DataPlane::kShm;
-  if (transport == "ucx") return client::DataPlane::kUcx;
-  return transport == "grpc" ? client::DataPlane::kGrpc : client::DataPlane::kAuto;
-}
-
 bool StartWorkers(Context* context, const BenchArgs& args, Run* run) {
   for (uint32_t i = 0; i < args.clients; ++i) {
     client::Options options = ClientOptionsFor(context->globals, PlaneOf(args.transport));

@@ -124,6 +124,12 @@ client::Options ClientOptionsFor(const Globals& globals, client::DataPlane plane
   return options;
 }
 
+client::DataPlane PlaneOf(const std::string& transport) {
+  if (transport == "shm") return client::DataPlane::kShm;
+  if (transport == "ucx") return client::DataPlane::kUcx;
+  return transport == "grpc" ? client::DataPlane::kGrpc : client::DataPlane::kAuto;
+}
+
 std::unique_ptr<client::Client> OpenClient(Context* context, client::DataPlane plane) {
   return OpenClient(context, ClientOptionsFor(context->globals, plane));
 }

@@ -63,6 +63,8 @@ absl::StatusOr<std::unique_ptr<client::Admin>> OpenAdmin(const Globals& globals)
 std::unique_ptr<client::Client> OpenClient(Context* context, const client::Options& options);
 std::unique_ptr<client::Client> OpenClient(Context* context, client::DataPlane plane);
 client::Options ClientOptionsFor(const Globals& globals, client::DataPlane plane);
+// "shm", "ucx", "grpc"; anything else: the client's choice.
+client::DataPlane PlaneOf(const std::string& transport);
 // By name or by a unique prefix of the hash; reports into `context` when it fails.
 bool FindLayout(Context* context, client::Client* client, const std::string& text,
                 client::Layout* out);

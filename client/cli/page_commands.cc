@@ -68,8 +68,7 @@ bool Prepare(Context* context, const PageArgs& args, Setup* out) {
   }
   out->parent = args.parent;
   if (!args.parent.empty() && !ParseKey(context, args, &out->parent)) return false;
-  const bool ucx = args.transport == "ucx";
-  out->client = OpenClient(context, ucx ? client::DataPlane::kUcx : client::DataPlane::kGrpc);
+  out->client = OpenClient(context, PlaneOf(args.transport));
   if (out->client == nullptr) return false;
   if (!FindLayout(context, out->client.get(), args.layout, &out->layout)) return false;
   if (args.part >= out->layout.raw_bytes.size()) {
@@ -109,24 +108,23 @@ bool Await(Context* context, client::Client* client, client::Ticket ticket,
 
 // Where a page is and how it is packed: nothing is known of what is not there, and a verb that
 // names no tier (rm) says nothing of precision either.
-bool IsSomewhere(const client::Result& result) {
-  return ExitOf(result.code) == kExitOk && result.tier != client::Tier::kNone;
-}
+bool IsSomewhere(const client::Result& result) { return result.tier != client::Tier::kNone; }
 
 nlohmann::json WhereJson(const client::Result& result) {
   nlohmann::json out = {{"result", client::ToString(result.code)},
                         {"tier", nullptr},
                         {"precision", nullptr},
                         {"lossy_depth", nullptr}};
+  // A prefetch says where a page is that it did not raise.
+  if (result.tier != client::Tier::kNone) out["tier"] = client::ToString(result.tier);
   if (!IsSomewhere(result)) return out;
-  out["tier"] = client::ToString(result.tier);
   out["precision"] = client::ToString(result.precision);
   out["lossy_depth"] = result.lossy_depth;
   return out;
 }
 
 const char* TierText(const client::Result& result) {
-  return IsSomewhere(result) ? client::ToString(result.tier) : "-";
+  return result.tier != client::Tier::kNone ? client::ToString(result.tier) : "-";
 }
 
 const char* PrecisionText(const client::Result& result) {
@@ -295,6 +293,17 @@ void Lookup(Context* context, const PageArgs& args) {
   if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
 }
 
+void Prefetch(Context* context, const PageArgs& args) {
+  Setup setup;
+  if (!Prepare(context, args, &setup)) return;
+  client::Ticket ticket = 0;
+  client::Completion done;
+  const client::Status status =
+      setup.client->SubmitPrefetch(setup.layout, BlocksFor(args, setup), {}, &ticket);
+  if (!status.ok()) return context->Fail(status);
+  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
+}
+
 void Remove(Context* context, const PageArgs& args) {
   Setup setup;
   if (!Prepare(context, args, &setup)) return;
@@ -406,7 +415,7 @@ void AddCommon(CLI::App* command, const Args& args) {
   command->add_flag("--hex", args->hex, "Keys are given in hexadecimal");
   command->add_option("--part", args->part, "Part of the block (0)");
   command->add_option("--transport", args->transport, "Data plane")
-      ->check(CLI::IsMember({"ucx", "grpc"}));
+      ->check(CLI::IsMember({"shm", "ucx", "grpc"}));
 }
 
 void AddPut(CLI::App* app, Context* context) {
@@ -458,6 +467,9 @@ void AddPageCommands(CLI::App* app, Context* context) {
   CLI::App* command = AddKeysCommand(app, "lookup", "Says where keys are, in order", lookup);
   command->add_flag("--stop-at-gap", lookup->stop_at_gap, "Stop at the first miss");
   command->callback([context, lookup] { Lookup(context, *lookup); });
+  auto prefetch = std::make_shared<PageArgs>();
+  AddKeysCommand(app, "prefetch", "Raises pages from NVMe to memory, ahead of their gets", prefetch)
+      ->callback([context, prefetch] { Prefetch(context, *prefetch); });
   auto rm = std::make_shared<PageArgs>();
   AddKeysCommand(app, "rm", "Deletes keys in every tier", rm)->callback([context, rm] {
     Remove(context, *rm);

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -405,6 +406,56 @@ TEST_P(ClientPlanes, RegionSetsCanBeLentAndReturnedManyTimes) {
 class ClientWire : public ClientPlanes {};
 INSTANTIATE_TEST_SUITE_P(Planes, ClientWire, testing::Values(DataPlane::kShm, DataPlane::kUcx),
                          [](const auto& plane) { return NameOf(plane.param); });
+
+TEST_P(ClientWire, HostileRepliesHarmNobody) {
+  Fill(0, 1);
+  Put("key", 0);
+  const std::vector<uint8_t> before(memory_.begin() + 2 * kValueBytes, memory_.end());
+  for (const uint32_t bytes : {1u, uint32_t{kValueBytes} - 1, uint32_t{kValueBytes} + 1, ~0u}) {
+    daemon_->Set({.value_bytes = bytes});
+    EXPECT_EQ(Get("key", 1).code, Code::kCorrupt) << bytes;
+  }
+  daemon_->Set({.extra_block = true});
+  EXPECT_EQ(Get("key", 1).code, Code::kCorrupt);
+  daemon_->Set({.twice = true});  // the second one is dropped
+  EXPECT_EQ(Get("key", 1).code, Code::kOk);
+  daemon_->Set({.wrong_id = true});
+  RequestOptions soon;
+  soon.deadline_ms = 100;
+  EXPECT_EQ(Get("key", 1, soon).code, Code::kTimeout);
+  daemon_->Set({});
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), memory_.begin() + 2 * kValueBytes));
+  EXPECT_EQ(Get("other", 2).code, Code::kMiss);
+}
+
+TEST_P(ClientPlanes, ACancelledRequestCompletesOnce) {
+  daemon_->Set({.hold = true});
+  Ticket ticket = 0;
+  ASSERT_TRUE(client_->SubmitGet(layout_, set_, {At("k", 1), At("l", 2)}, {}, &ticket).ok());
+  ASSERT_TRUE(Until([this] { return daemon_->held() > 0; }));
+  ASSERT_TRUE(client_->Cancel(ticket).ok());
+  const Completion done = Wait(ticket);
+  EXPECT_EQ(done.code, Code::kCancelled);
+  EXPECT_FALSE(client_->SlotIsOwned(set_, 1));
+  daemon_->Set({});
+  std::vector<Completion> more;
+  client_->Drain(50, &more);
+  EXPECT_TRUE(more.empty());
+  EXPECT_TRUE(client_->Unlend(set_).ok());
+}
+
+TEST_P(ClientPlanes, ManyCallsThatWaitForTheirTurnAreCancelledToo) {
+  daemon_->Set({.hold = true});
+  std::vector<Block> blocks;
+  for (int i = 0; i < 200; ++i) blocks.push_back(At("k", 1));
+  Ticket ticket = 0;
+  ASSERT_TRUE(client_->SubmitGet(layout_, set_, blocks, {}, &ticket).ok() ||
+              GetParam() == DataPlane::kShm);  // 200 values of 3 MiB never fit its area
+  if (ticket == 0) return;
+  ASSERT_TRUE(client_->Cancel(ticket).ok());
+  EXPECT_EQ(Wait(ticket).code, Code::kCancelled);
+  daemon_->Set({});
+}
 
 TEST_P(ClientWire, RepliesThatDoNotParseAreALoss) {
   Put("key", 0);

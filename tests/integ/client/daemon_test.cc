@@ -529,14 +529,20 @@ TEST_P(RealCrumbctl, BenchesLeaveNothingBehind) {
   EXPECT_EQ(status["tiers"]["dram"]["pages"], 0) << status;
 }
 
-TEST_P(RealCrumbctl, TheDocumentedExampleRuns) {
-  const std::string command =
-      std::string(std::getenv("FIRST_PAGE")) + " " + options_.server + " > " + dir_.path() + "/out";
-  EXPECT_EQ(std::system(command.c_str()), 0);
-  std::ifstream file(dir_.path() + "/out");
-  std::ostringstream text;
-  text << file.rdbuf();
-  EXPECT_THAT(text.str(), HasSubstr("bytes, equal"));
+TEST_P(RealCrumbctl, TheDocumentedExamplesRun) {
+  const std::pair<const char*, const char*> examples[] = {
+      {"FIRST_PAGE", "bytes, equal"},
+      {"SHARED_MEMORY", "put ok, prefetch ok, wait cancelled, 32 of 32 pages equal"}};
+  for (const auto& [variable, words] : examples) {
+    const std::string command =
+        std::string(std::getenv(variable)) + " " + options_.server + " > " + dir_.path() + "/out";
+    EXPECT_EQ(std::system(command.c_str()), 0) << variable;
+    std::ifstream file(dir_.path() + "/out");
+    std::ostringstream text;
+    text << file.rdbuf();
+    EXPECT_THAT(text.str(), HasSubstr(words));
+    EXPECT_THAT(text.str(), HasSubstr("over shm"));
+  }
 }
 
 }  // namespace

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""docs/client.md shows docs/examples/first_page.cc, byte for byte, and crumbctl.md every command.
+"""docs/client.md shows docs/examples/*.cc, byte for byte, and crumbctl.md every command.
 usage: doc_example.py ROOT"""
 import pathlib
 import re
 import sys
 
 root = pathlib.Path(sys.argv[1])
-code = (root / "docs/examples/first_page.cc").read_text()
 doc = (root / "docs/client.md").read_text()
-if f"```cpp\n{code}```" not in doc:
-    sys.exit("docs/client.md does not hold docs/examples/first_page.cc as it is: copy it again")
+for name in ("first_page", "shared_memory"):
+    code = (root / f"docs/examples/{name}.cc").read_text()
+    if f"```cpp\n{code}```" not in doc:
+        sys.exit(f"docs/client.md does not hold docs/examples/{name}.cc as it is: copy it again")
 tool = (root / "docs/crumbctl.md").read_text()
 commands = set()
 for source in (root / "client/cli").glob("*.cc"):
@@ -20,4 +21,4 @@ for source in (root / "client/cli").glob("*.cc"):
 missing = sorted(name for name in commands if not re.search(rf"\b{name}\b", tool))
 if missing:
     sys.exit(f"docs/crumbctl.md does not name: {missing}")
-print(f"{len(commands)} commands documented, the example is the file")
+print(f"{len(commands)} commands documented, the examples are the files")
