@@ -15,11 +15,11 @@ namespace cc = crumb::client;
 
 constexpr char kLayout[] = R"(
 name: shared-memory
-model: example/model
+model: example/shared-memory
 revision: "1"
 dtype: bf16
 groups:
-  - {kind: gqa, kv_heads: 8, k_dim: 128, v_dim: 128, layers: 0-3}
+  - {kind: gqa, kv_heads: 8, k_dim: 128, v_dim: 128, layers: 0}
 page_tokens: 64
 codec: raw
 )";
