@@ -23,7 +23,7 @@ groups:
 page_tokens: 64
 codec: raw
 )";
-constexpr uint32_t kPages = 32;
+constexpr uint32_t kPages = 16;
 
 int Fail(const char* what, const cc::Status& status) {
   std::fprintf(stderr, "%s: %s\n", what, status.message.c_str());
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   if (status.ok()) status = client->RegisterLayout(spec, &layout);
   if (!status.ok()) return Fail("layout", status);
 
-  // Slots 0..31 are put, slots 32..63 are got. An engine that has a mapping of its own, of a file
+  // Slots 0..15 are put, slots 16..31 are got. An engine that has a mapping of its own, of a file
   // in /dev/shm say, names that with ShareMemory instead.
   const uint64_t page_bytes = layout.raw_bytes[0];
   status = cc::SharedMemory::Create(2 * kPages * page_bytes, &memory);

@@ -532,7 +532,7 @@ TEST_P(RealCrumbctl, BenchesLeaveNothingBehind) {
 TEST_P(RealCrumbctl, TheDocumentedExamplesRun) {
   const std::pair<const char*, const char*> examples[] = {
       {"FIRST_PAGE", "bytes, equal"},
-      {"SHARED_MEMORY", "put ok, prefetch ok, wait cancelled, 32 of 32 pages equal"}};
+      {"SHARED_MEMORY", "put ok, prefetch ok, wait cancelled, 16 of 16 pages equal"}};
   for (const auto& [variable, words] : examples) {
     const std::string command =
         std::string(std::getenv(variable)) + " " + options_.server + " > " + dir_.path() + "/out";
