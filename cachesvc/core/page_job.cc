@@ -10,6 +10,7 @@
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/net/guarded_copy.h"
+#include "gpu/codec/finite_scan.h"
 
 namespace crumb::core {
 namespace {
@@ -115,27 +116,13 @@ void Demote(PageJob& job, uint32_t worker) {
   EncodeFrom(job, payload, worker);
 }
 
-// Rows past the token count are zero in a decoded page, so the whole of it can be looked at.
-bool AllFinite(Bytes raw, RawDtype dtype) {
-  uint16_t exponent = 0;
-  if (dtype == RawDtype::kBf16) exponent = 0x7f80;
-  if (dtype == RawDtype::kFp16) exponent = 0x7c00;
-  if (exponent == 0) return true;
-  bool finite = true;
-  for (size_t at = 0; at + sizeof(uint16_t) <= raw.size(); at += sizeof(uint16_t)) {
-    uint16_t bits;
-    std::memcpy(&bits, raw.data() + at, sizeof(bits));
-    finite &= (bits & exponent) != exponent;
-  }
-  return finite;
-}
-
 // A payload packed elsewhere must decode, and to finite values, or its readers would suffer.
 void CheckPayload(PageJob& job, uint32_t worker) {
   const Bytes payload = PayloadOf(job, job.header.payload_bytes);
   PageCodec::Scratch* scratch = job.scratch->Get(worker, *job.codec);
   if (!job.codec->Decode(payload, job.header.token_count, Frame::kOriginal, job.raw, scratch)) {
     job.result = BlockResult::kMismatch;
+    // Rows past the token count are zero in a decoded page, so the whole of it can be looked at.
   } else if (!AllFinite(job.raw, job.dtype)) {
     if (!job.keep_non_finite) job.result = BlockResult::kNonFinite;
     job.header.flags |= kPageFlagNonFinite;

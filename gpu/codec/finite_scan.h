@@ -24,6 +24,9 @@ struct ElementPlace {
 std::optional<ElementPlace> FindNonFinite(const PayloadLayout& layout, RawDtype dtype, Bytes raw,
                                           uint32_t tokens);
 
+// Whether there is none in the whole of `raw`.
+bool AllFinite(Bytes raw, RawDtype dtype);
+
 }  // namespace crumb
 
 #endif  // CRUMB_GPU_CODEC_FINITE_SCAN_H_
