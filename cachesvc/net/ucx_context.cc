@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/net/frames.h"
+#include "cachesvc/net/ucx_late.h"
 #include "cachesvc/net/ucx_transport.h"
 
 extern "C" {
@@ -143,6 +144,7 @@ absl::Status UcxError(const char* what, ucs_status_t status) {
 }
 
 absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(const UcxOptions& options) {
+  CRUMB_TRY(LoadUcx());
   GiveBackCrashSignals();
   KeepUcxQuiet();
   auto context = std::make_unique<UcxContext>();
@@ -260,6 +262,7 @@ bool UcxContext::IsLent(uint64_t address, uint64_t bytes) {
 }
 
 std::string UcxVersion() {
+  if (!LoadUcx().ok()) return "not installed";
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
   return absl::StrCat(major, ".", minor, ".", release);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <thread>
 
 #include "cachesvc/base/hash.h"
@@ -172,6 +173,54 @@ TEST_P(DataTest, AGetWaitsForThePutOfItsKey) {
   reader.join();
   ASSERT_TRUE(got.ok()) << got.status.error_message();
   EXPECT_EQ(got.data, RandomPage(9));
+}
+
+// The deadline is 10 s.
+TEST_P(DataTest, AWaitThatNobodyEndsIsOverAtItsTimeWhateverTheDeadline) {
+  Register("raw");
+  const auto start = std::chrono::steady_clock::now();
+  const Got got = worker_->Get("never", v1::FORM_RAW, 200);
+  const auto took = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(got.status.ok()) << got.status.error_message();
+  EXPECT_EQ(got.header.result(), v1::RESULT_TIMEOUT);
+  EXPECT_GE(took, std::chrono::milliseconds(200));
+  EXPECT_LT(took, std::chrono::seconds(8));
+}
+
+TEST_P(DataTest, APutThatFailsWakesNobodyAndTheNextOneDoes) {
+  Register("crumb-int4");
+  Got got;
+  std::thread reader([&] { got = worker_->Get("late", v1::FORM_RAW, 20'000); });
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return worker_->StatusJson().find("\"waiters\": 1") != std::string::npos; }, 10'000));
+  RpcWorker other(daemon_.grpc());
+  ASSERT_TRUE(other.Connect());
+  ASSERT_TRUE(other.Register(SmallModel(), "crumb-int4").ok());
+  std::string bad = RandomPage(9);
+  bad[1000] = static_cast<char>(0x80);
+  bad[1001] = 0x7f;  // infinity
+  EXPECT_EQ(other.Put("late", bad), v1::RESULT_NON_FINITE);
+  EXPECT_THAT(worker_->StatusJson(), HasSubstr("\"waiters\": 1"));
+  EXPECT_EQ(other.Put("late", RandomPage(9)), v1::RESULT_OK);
+  reader.join();
+  ASSERT_TRUE(got.ok()) << got.status.error_message();
+}
+
+TEST_P(DataTest, PrefetchSaysWhereEachPageIs) {
+  Register("raw");
+  ASSERT_EQ(worker_->Put("k", RandomPage(1)), v1::RESULT_OK);
+  v1::PrefetchRequest request;
+  request.set_session(worker_->session());
+  request.set_layout_handle(worker_->layout().handle());
+  request.add_blocks()->set_key("k");
+  request.add_blocks()->set_key("nowhere");
+  v1::PrefetchReply reply;
+  ASSERT_TRUE(worker_->cache().Prefetch(testing::Context().get(), request, &reply).ok());
+  ASSERT_EQ(reply.items_size(), 2);
+  EXPECT_EQ(reply.items(0).result(), v1::RESULT_OK);
+  EXPECT_EQ(reply.items(0).tier(), v1::TIER_DRAM);
+  EXPECT_EQ(reply.items(1).result(), v1::RESULT_MISS);
+  EXPECT_THAT(worker_->StatusJson(), HasSubstr("\"prefetch\""));
 }
 
 TEST_P(DataTest, FlushForgetsOneLayoutOrAll) {

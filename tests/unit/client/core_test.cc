@@ -7,28 +7,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <map>
-#include <new>
+#include <sstream>
 
 #include "cachesvc/base/hash.h"
 #include "client/src/client_core.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}  // namespace
-
-void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/unit/client/allocation_counter.h"
 
 namespace crumb::client {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kValue = 64;
 constexpr uint32_t kSlots = 8;
@@ -110,7 +100,7 @@ LayoutEntry MakeLayout() {
   return entry;
 }
 
-class Core : public testing::Test {
+class Core : public ::testing::Test {
  protected:
   Core() : memory_(kSlots * kValue) {
     options_.deadline_ms = 100;
@@ -390,6 +380,16 @@ TEST_F(Core, HostileRepliesCompleteAsCorruptOrNotAtAll) {
   EXPECT_EQ(done[0].results[0].code, Code::kCorrupt);
 }
 
+// WHY: loaded, it hooks memory calls and crash signals of the engine that links this library.
+TEST(UcxIsLoadedOnDemand, SoNotInAProcessThatTakesAnotherPlane) {
+  std::ifstream maps("/proc/self/maps");
+  std::stringstream text;
+  text << maps.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("libgrpc"));
+  EXPECT_THAT(text.str(), ::testing::Not(HasSubstr("libucp")));
+  EXPECT_THAT(text.str(), ::testing::Not(HasSubstr("libucm")));
+}
+
 TEST_F(Core, NothingIsAllocatedOnceItIsWarm) {
   Start();
   std::vector<Completion> done;
@@ -398,17 +398,17 @@ TEST_F(Core, NothingIsAllocatedOnceItIsWarm) {
   state_.replies.reserve(8);
   uint64_t before = 0;
   for (int round = 0; round < 200; ++round) {
-    if (round == 100) before = allocations.load();
+    if (round == 100) before = crumb::testing::Allocations();
     const Ticket ticket = MustGet(1);
     state_.sent.clear();
-    const uint64_t so_far = allocations.load();
+    const uint64_t so_far = crumb::testing::Allocations();
     Answer(ticket, 1);
-    before += allocations.load() - so_far;  // the test's own
+    before += crumb::testing::Allocations() - so_far;  // the test's own
     core_->Drain(0, &done);
     ASSERT_EQ(done.size(), 1u);
     core_->Recycle(&done);
   }
-  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_EQ(crumb::testing::Allocations() - before, 0u);
 }
 
 }  // namespace
