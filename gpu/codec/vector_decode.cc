@@ -7,6 +7,7 @@ namespace crumb {
 namespace {
 
 constexpr float kZeroMax = 0x1p40f;
+constexpr float kZeroMin = 0x1p-60f;  // smaller ones make levels that could be denormal
 constexpr float kBaseMin = 0x1p-100f;
 
 }  // namespace
@@ -15,7 +16,8 @@ bool ComfortableLevels(absl::Span<const float> scale, absl::Span<const float> ze
   bool fine = true;
   for (size_t i = 0; i < scale.size(); ++i) {
     const float s = std::abs(scale[i]);
-    fine &= s >= 0x1p-40f && s <= 0x1p20f && std::abs(zero[i]) <= kZeroMax;
+    const float z = std::abs(zero[i]);
+    fine &= s >= 0x1p-40f && s <= 0x1p20f && z <= kZeroMax && (z == 0.0f || z >= kZeroMin);
   }
   return fine;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "cachesvc/base/rng.h"
 #include "tests/support/codec_agreement.h"
 #include "tests/support/codec_cases.h"
 #include "tests/unit/gpu/codec/codec_test_util.h"
@@ -109,6 +110,43 @@ TEST_F(VectorBackendTest, DecodersAreExact) {
       const auto pages = testing::CompareDecoders(page, d, TestedBackend(), false);
       EXPECT_EQ(pages.beyond, 0u);
       EXPECT_LE(pages.different * 200, pages.values);
+    }
+  }
+}
+
+// Whatever bytes come: the same values up to the rotation, and near ones after it.
+TEST_F(VectorBackendTest, DamagedPayloadsDecodeTheSame) {
+  const CodecCase page = testing::MadeUpCase(128, 1);
+  std::vector<CodecDescriptor> forms = AffineForms(page);
+  for (const CodecKind kind : {CodecKind::kCrumbInt2, CodecKind::kCrumbK3V2, CodecKind::kCrumbInt4})
+    forms.push_back(DefaultOf(kind, page.set));
+  const uint32_t hostile[] = {0x7fc00000, 0x7f800000, 0xff7fffff, 0x00000001, 0x80000000,
+                              0x04d4ad5f, 0x3f800000, 0x7f7f7f7f, 0xbf8040c0, 0x00800080};
+  Rng rng(77);
+  for (const CodecDescriptor& d : forms) {
+    SCOPED_TRACE(std::string(ToString(d.kind)) + " group " + std::to_string(d.group));
+    const PayloadLayout layout = *PayloadLayout::Make(page.part, d);
+    codec_test::Bench vector(page.part, d, page.set);
+    const auto reference = *PageCodec::Create(page.part, d, page.set, CodecBackend::kReference);
+    const auto scratch = reference->MakeScratch();
+    std::vector<uint8_t> want(page.raw.size());
+    vector.Encode(page.raw, 64);
+    const std::vector<uint8_t> sound = vector.payload;
+    for (const uint32_t word : hostile) {
+      vector.payload = sound;
+      for (const TensorLayout& tensor : layout.tensors()) {
+        uint8_t* meta = vector.payload.data() + tensor.offset + tensor.meta_offset;
+        const size_t words = size_t{64} * tensor.meta_row_bytes / 4;
+        std::memcpy(meta + 4 * rng.Below(words), &word, 4);
+        for (uint32_t i = 0; i < 64; ++i) {  // codes
+          vector.payload[tensor.offset + rng.Below(tensor.meta_offset)] =
+              static_cast<uint8_t>(rng.Below(256));
+        }
+      }
+      ASSERT_TRUE(vector.Decode(64, Frame::kRotated));
+      ASSERT_TRUE(reference->Decode(vector.payload, 64, Frame::kRotated, absl::MakeSpan(want),
+                                    scratch.get()));
+      ASSERT_EQ(vector.back, want) << std::hex << word;
     }
   }
 }
