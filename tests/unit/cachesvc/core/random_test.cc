@@ -165,6 +165,7 @@ class Schedule {
     EXPECT_LE(stats.pool_pinned, stats.pool_pages);
     EXPECT_LE(stats.index_entries, rig_.options.limits.index_entries_max);
     EXPECT_LE(stats.waiters, rig_.options.limits.waiters_max);
+    EXPECT_LE(stats.prefetches, rig_.options.limits.prefetches_max);
     uint64_t in_flight = 0;
     for (const uint64_t count : stats.in_flight) in_flight += count;
     EXPECT_LE(in_flight, rig_.options.limits.requests_max);
@@ -176,7 +177,7 @@ class Schedule {
     Flight flight{.worker = at, .key = rng_.Below(chances_.keys), .sent = time_};
     flight.slot = *free_slots_[at].begin();
     RequestSpec spec{.blocks = {{.digest = DigestNumber(flight.key), .slot = flight.slot}}};
-    const uint64_t kind = rng_.Below(10);
+    const uint64_t kind = rng_.Below(11);
     if (kind < 4) {
       spec.type = WireType::kPut;
       flight.version = next_version_++;
@@ -195,8 +196,10 @@ class Schedule {
     } else if (kind < 9) {
       spec.type = WireType::kDelete;
       last_forget_[flight.key] = time_;
-    } else {
+    } else if (kind < 10) {
       spec.type = WireType::kLookup;
+    } else {
+      spec.type = WireType::kPrefetch;
     }
     flight.type = spec.type;
     if (rng_.Chance(1, 10)) spec.deadline_us = static_cast<uint32_t>(1 + rng_.Below(2000));
