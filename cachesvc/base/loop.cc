@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <optional>
+#include <utility>
 
 #include "cachesvc/base/check.h"
 
@@ -64,6 +64,11 @@ struct Loop::Impl {
     bool armed = true;
     for (Poller* poller : pollers) armed = poller->Arm() && armed;
     return armed;
+  }
+
+  bool WorthSpinning() const {
+    return std::all_of(pollers.begin(), pollers.end(),
+                       [](const Poller* poller) { return poller->WorthSpinning(); });
   }
 
   void Sleep() {
@@ -121,23 +126,23 @@ class SpinChoice {
 };
 
 void Loop::Run(uint32_t spin_us) {
-  std::optional<uint64_t> idle_since;
   SpinChoice spin;
+  bool spinning = false;
+  uint64_t spin_until = 0;
   // stop is seq_cst against the mailbox's sleeping flag: see Stop.
   while (!impl_->stop.load(std::memory_order_seq_cst)) {
     if (Turn() > 0) {
-      if (idle_since) spin.Found();
-      idle_since.reset();
+      if (std::exchange(spinning, false)) spin.Found();
       continue;
     }
+    const bool worth = spin_us > 0 && spin.worth() && impl_->WorthSpinning();
     const uint64_t now = impl_->clock.now_us();
-    if (!idle_since && spin.worth() && spin_us > 0) {
-      idle_since = now;
+    if (worth && !spinning) spin_until = now + spin_us;
+    if (worth && now < spin_until) {
+      spinning = true;
       continue;
     }
-    if (idle_since && now - *idle_since < spin_us) continue;
-    idle_since ? spin.Wasted() : spin.Slept();
-    idle_since.reset();
+    std::exchange(spinning, false) ? spin.Wasted() : spin.Slept();
     impl_->Sleep();
   }
   // Tasks posted before Stop still run: their owners wait for them.

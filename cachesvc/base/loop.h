@@ -25,6 +25,8 @@ class Poller {
   virtual int wake_fd() const = 0;
   // Called before sleeping; false means "do not sleep, poll again" (UCX arm).
   virtual bool Arm() = 0;
+  // False: what is under way takes longer than a spin, and its worker wants the processor.
+  virtual bool WorthSpinning() const { return true; }
   // Absolute time of the next timer of this poller; UINT64_MAX if none.
   virtual uint64_t next_timer_us() const = 0;
 };

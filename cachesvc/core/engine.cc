@@ -189,6 +189,8 @@ bool Engine::Arm() {
   return armed;
 }
 
+bool Engine::WorthSpinning() const { return impl_->options.queue->in_flight() == 0; }
+
 int Engine::wake_fd() const {
   Impl& impl = *impl_;
   if (impl.epoll_fd >= 0) return impl.epoll_fd;

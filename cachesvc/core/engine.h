@@ -109,6 +109,7 @@ class Engine final : public Poller {
   // An epoll descriptor over those of queue, log and transports; -1 if none of them has one.
   int wake_fd() const override;
   bool Arm() override;
+  bool WorthSpinning() const override;
   uint64_t next_timer_us() const override;
 
  private:
