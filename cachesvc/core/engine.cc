@@ -175,6 +175,9 @@ void Engine::Drain(uint64_t deadline_us, std::function<void()> done) {
   impl_->StartDrain(deadline_us, std::move(done));
 }
 
+const std::vector<uint64_t>& Engine::unknown_position_layouts() const {
+  return impl_->unknown_layouts;
+}
 EngineStats Engine::stats() const { return impl_->Stats(); }
 int Engine::Poll() { return impl_->Poll(); }
 int Engine::RunReady() { return impl_->RunReady(); }

@@ -103,6 +103,8 @@ class Engine final : public Poller {
   void Drain(uint64_t deadline_us, std::function<void()> done);
 
   EngineStats stats() const;
+  // First bytes of the identities under which pages came without a position, oldest first.
+  const std::vector<uint64_t>& unknown_position_layouts() const;
 
   int Poll() override;
   int RunReady() override;

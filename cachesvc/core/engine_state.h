@@ -110,6 +110,7 @@ struct EngineState {
   std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused
   std::vector<uint32_t> unverified;       // reads that wait for room in the device queue
   std::vector<ForgetOp> forgets;
+  std::vector<uint64_t> unknown_layouts;  // identities that put pages without a position
   std::vector<std::vector<Segment>> spare_segments;
   std::vector<MappedHold> spare_lent;
   uint64_t inline_bytes_left = 0;  // that this turn may still copy and hash itself

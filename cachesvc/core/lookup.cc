@@ -10,6 +10,23 @@ bool CanLookUp(const Binding& binding, const WireBlock& wire, const Entry& entry
   return binding.FindReader(wire.part, entry.codec_id) != nullptr;
 }
 
+// Tokens at the end of a prefix that are raw. A block's tokens count once all its parts that were
+// asked for, one behind the other, are raw.
+class RawTail {
+ public:
+  uint64_t Add(Precision precision, uint32_t tokens, bool last_part) {
+    raw_ = raw_ && precision == Precision::kRaw;
+    if (!last_part) return tail_;
+    tail_ = raw_ ? tail_ + tokens : 0;
+    raw_ = true;
+    return tail_;
+  }
+
+ private:
+  uint64_t tail_ = 0;
+  bool raw_ = true;  // the parts of this block so far
+};
+
 }  // namespace
 
 void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
@@ -19,6 +36,7 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
       FindBinding(header.layout_handle, *FindSession(peers[request.peer].session));
   const bool stop_at_gap = (header.flags & kWireFlagStopAtGap) != 0;
   bool stopped = false;
+  RawTail tail;
   for (uint32_t i = 0; i < header.block_count; ++i) {
     const WireBlock wire = message.block(i);
     WireBlockReply& reply = request.replies[i];
@@ -38,6 +56,13 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
                .value_bytes = entry.raw_bytes};
     } else {
       reply.result = BlockResult::kMiss;
+    }
+    const bool last_part =
+        i + 1 == header.block_count || message.block(i + 1).digest != wire.digest;
+    if (reply.result == BlockResult::kOk) {
+      reply.checksum = tail.Add(reply.precision, index.at(id).token_count, last_part);
+    } else {
+      tail = {};
     }
     if (reply.result != BlockResult::kOk && stop_at_gap) stopped = true;
     ++counts.blocks[static_cast<size_t>(EngineOp::kLookup)][static_cast<size_t>(reply.result)];

@@ -35,6 +35,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
   unsent.reserve(options.limits.requests_max);
   unverified.reserve(kReadsMax);
   forgets.reserve(kAppendsMax);
+  unknown_layouts.reserve(options.limits.layouts_max);
   spare_segments.reserve(options.limits.transfers_max);
   spare_lent.reserve(options.limits.transfers_max);
 }

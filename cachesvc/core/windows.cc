@@ -62,6 +62,12 @@ void EngineBasics::NoteCommit(const Block& block, EntryId id) {
   if (!position_known && block.form == PageForm::kRaw && block.binding->lossy(entry.part) &&
       !block.binding->layout().identity().k_before_rope) {
     ++counts.unknown_position_pages;
+    const uint64_t identity = entry.identity_prefix;
+    const auto end = unknown_layouts.end();
+    const bool said = std::find(unknown_layouts.begin(), end, identity) != end;
+    if (!said && unknown_layouts.size() < options.limits.layouts_max) {
+      unknown_layouts.push_back(identity);
+    }
   }
   if (!windows.on) return;
   uint32_t newest = chains.newest_end(id);

@@ -272,6 +272,9 @@ void AddItem(const WireBlockReply& block, v1::LookupItem* item) {
   item->set_tier(ToProto(block.tier));
   item->set_precision(ToProto(block.precision));
   item->set_lossy_depth(block.lossy_depth);
+  if (block.result == BlockResult::kOk) {
+    item->set_raw_tail_tokens(static_cast<uint32_t>(block.checksum));
+  }
 }
 
 }  // namespace
@@ -297,6 +300,10 @@ grpc::ServerUnaryReactor* CacheService::Lookup(grpc::CallbackServerContext* call
                         if (prefix == i && block.result == BlockResult::kOk) ++prefix;
                       }
                       reply->set_prefix(prefix);
+                      if (prefix > 0) {
+                        const int last = static_cast<int>(prefix) - 1;
+                        reply->set_raw_tail_tokens(reply->items(last).raw_tail_tokens());
+                      }
                     });
   PostNames(context_,
             {.session = target->session,

@@ -22,6 +22,7 @@
 #include "absl/strings/str_replace.h"
 #include "cachesvc/server/config_file.h"
 #include "cachesvc/server/config_schema.h"
+#include "cachesvc/server/windows.h"
 
 namespace crumb {
 namespace {
@@ -179,6 +180,9 @@ class Checker {
     CRUMB_TRY(CheckListen());
     CRUMB_TRY(CheckMemory());
     CRUMB_TRY(CheckNvme());
+    if (const auto windows = ParseWindows(config_.codec.windows); !windows.ok()) {
+      return Error("codec.windows", windows.status().message());
+    }
     CRUMB_TRY(CheckPlaces());
     CRUMB_TRY(CheckCodec());
     return CheckLimits();

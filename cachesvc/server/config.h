@@ -30,6 +30,7 @@ struct ListenConfig {
 struct PoolConfig {
   uint64_t dram_bytes = 0;
   uint64_t hbm_bytes = 0;
+  uint64_t fresh_percent = 0;  // of the pool, for raw pages that wait for demotion
   bool hugepages = false;
 };
 
@@ -44,6 +45,8 @@ struct CodecConfig {
   std::string int2;                        // require_evaluation, accept
   std::string unknown_position_precision;  // as default_precision
   uint64_t max_lossy_depth = 0;
+  std::string windows;  // see windows.h
+  uint64_t windows_idle_us = 0;
   std::string effort;   // draft, normal, best
   std::string backend;  // auto, reference, avx2, avx512
   uint64_t threads = 0;

@@ -97,6 +97,8 @@ struct Daemon::Impl {
   void Tick();
   absl::Status Bind(uint32_t handle, LayoutBinding binding);
   void AskShard(Snapshot* snapshot);
+  void WarnOfUnknownPositions(const std::vector<uint64_t>& identities);
+  size_t positions_warned = 0;  // by snapshot_mutex
   void FillTables(Snapshot* snapshot);
   void AwaitCalls(uint64_t until_us) const;
   std::vector<std::string> LostPages() const;
@@ -234,9 +236,24 @@ void Daemon::Impl::LogStart() {
   }
 }
 
+// Once per layout. REQUIRES: snapshot_mutex.
+void Daemon::Impl::WarnOfUnknownPositions(const std::vector<uint64_t>& identities) {
+  for (; positions_warned < identities.size(); ++positions_warned) {
+    for (const std::shared_ptr<const BoundLayout>& layout : layouts.List()) {
+      if (layout->layout->hash().prefix64() != identities[positions_warned]) continue;
+      log.Warning(
+          "pages come without a position and are encoded at once, also the newest ones: name "
+          "token_start and parent in puts",
+          {{"layout", layout->name}, {"hash", HashText(*layout)}});
+      break;
+    }
+  }
+}
+
 void Daemon::Impl::AskShard(Snapshot* snapshot) {
   struct Answer {
     EngineStats engine;
+    std::vector<uint64_t> unknown_layouts;
     NetStats ucx;
     NetStats uds;
     UdsStats lent;
@@ -246,6 +263,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
   const absl::Status asked = shard->Call(
       [answer](const ShardView& view) {
         answer->engine = view.engine.stats();
+        answer->unknown_layouts = view.engine.unknown_position_layouts();
         answer->loopback = view.loopback;
         if (view.ucx != nullptr) answer->ucx = view.ucx->stats();
         if (view.uds == nullptr) return;
@@ -257,6 +275,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
   snapshot->alive = asked.ok();
   if (asked.ok()) {
     last.engine = answer->engine;
+    WarnOfUnknownPositions(answer->unknown_layouts);
     last.ucx = answer->ucx;
     last.uds = answer->uds;
     last.lent = answer->lent;
@@ -277,6 +296,7 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
                                  .revision = layout->layout->identity().revision,
                                  .codec = layout->codec,
                                  .note = layout->note,
+                                 .windows = layout->windows,
                                  .raw_bytes = Total(layout->raw_bytes),
                                  .payload_bytes = Total(layout->payload_bytes)});
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/base/page_header.h"
+#include "cachesvc/server/windows.h"
 
 namespace crumb {
 namespace {
@@ -121,6 +122,10 @@ std::shared_ptr<const BoundLayout> Registrar::Describe(const Request& request, u
   bound->note = choice.note;
   bound->rotation = choice.rotations ? Hex(choice.rotations->hash()) : "";
   bound->codec_id = choice.ladder.front().id();
+  if (choice.ladder.front().kind != CodecKind::kRaw) {
+    bound->windows =
+        FormatWindows(WindowsOf(config_.codec.windows, binding.layout->identity().model));
+  }
   for (size_t part = 0; part < binding.layout->parts().size(); ++part) {
     const uint64_t raw = binding.layout->parts()[part].raw_bytes;
     uint64_t largest = raw;
@@ -178,6 +183,7 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
   binding.tenant = request.tenant;
   binding.keep_non_finite_raw = request.wish.keep_non_finite_raw;
   binding.unknown_position_precision = ParsePrecision(config_.codec.unknown_position_precision);
+  binding.windows = WindowsOf(config_.codec.windows, request.identity.model).windows;
   std::string note;
   CatalogLayout record{.tenant = request.tenant,
                        .canonical = binding.layout->canonical(),
@@ -216,6 +222,7 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
   const auto before = bindings_.find(handle);
   const bool same = before != bindings_.end() && before->second.effort == binding.effort &&
                     before->second.keep_non_finite_raw == binding.keep_non_finite_raw &&
+                    before->second.windows == binding.windows &&
                     before->second.ladder == binding.ladder &&
                     before->second.readers == binding.readers;
   if (!same) CRUMB_TRY(bind_(handle, binding));

@@ -29,6 +29,7 @@ struct BoundLayout {
   std::string codec;     // in effect
   std::string note;      // why, where it is not what was asked for
   std::string rotation;  // hash in hex, or empty
+  std::string windows;   // and their source; empty where pages are kept raw
   uint64_t codec_id = 0;
   std::vector<uint64_t> raw_bytes;      // per part
   std::vector<uint64_t> payload_bytes;  // per part, of the codec in effect

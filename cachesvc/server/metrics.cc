@@ -209,6 +209,39 @@ void AddCodec(const EngineStats& s, Families* out) {
   if (s.energy_v > 0) Families::Gauge(error, s.error_v / s.energy_v, {{"kv", "v"}});
 }
 
+void AddWindows(const EngineStats& s, Families* out) {
+  static constexpr const char* kReasons[] = {"descendant", "full", "idle", "drain", "room"};
+  MetricFamily* demotions = &out->Add("crumb_demotions_total", MetricType::Counter,
+                                      "Fresh pages that got their final precision, by reason.");
+  for (size_t reason = 0; reason < kDemotionReasonCount; ++reason) {
+    Families::Counter(demotions, s.demotions[reason], {{"reason", kReasons[reason]}});
+  }
+  out->Counter("crumb_demotion_failures_total",
+               "Demotions that left a page as it was, or found it damaged.", s.demotion_failures);
+  out->Counter("crumb_fresh_dropped_total",
+               "Fresh pages forgotten because no slot could be had to demote them.",
+               s.fresh_dropped);
+  out->Gauge("crumb_fresh_pages", "Raw pages that will be demoted.",
+             static_cast<double>(s.fresh_pages));
+  out->Gauge("crumb_fresh_bytes", "Their share of the pool.",
+             static_cast<double>(s.fresh_used_bytes), {{"state", "used"}});
+  Families::Gauge(&out->list().back(), static_cast<double>(s.fresh_slab_bytes),
+                  {{"state", "slabs"}});
+  Families::Gauge(&out->list().back(), static_cast<double>(s.fresh_capacity_bytes),
+                  {{"state", "capacity"}});
+  out->Gauge("crumb_fresh_oldest_seconds", "Since the chain of the oldest fresh page grew.",
+             static_cast<double>(s.fresh_oldest_us) / kMicros);
+  MetricFamily* pages =
+      &out->Add("crumb_pages", MetricType::Gauge, "Pages in all tiers, by precision.");
+  for (size_t precision = 0; precision < kPrecisionCount; ++precision) {
+    Families::Gauge(pages, static_cast<double>(s.pages[precision]),
+                    {{"precision", ToString(static_cast<Precision>(precision))}});
+  }
+  out->Counter("crumb_unknown_position_pages_total",
+               "Pages encoded at once because their put did not say where they start.",
+               s.unknown_position_pages);
+}
+
 void AddStorage(const EngineStats& s, Families* out) {
   MetricFamily* checksums = &out->Add("crumb_checksum_failures_total", MetricType::Counter,
                                       "Pages that did not verify; each became a miss.");
@@ -346,6 +379,7 @@ std::string MetricsText(const Snapshot& snapshot) {
   AddTraffic(snapshot.engine, &families);
   AddTiers(snapshot.engine, &families);
   AddCodec(snapshot.engine, &families);
+  AddWindows(snapshot.engine, &families);
   AddStorage(snapshot.engine, &families);
   AddNetwork(snapshot, &families);
   AddDataSocket(snapshot, &families);

@@ -102,6 +102,7 @@ v1::LayoutInfo ToProto(const BoundLayout& in) {
   out.set_codec(in.codec);
   out.set_codec_note(in.note);
   out.set_codec_id(in.codec_id);
+  out.set_windows(in.windows);
   out.set_rotation(in.rotation);
   out.set_parts(in.layout->part_count());
   for (const uint64_t bytes : in.raw_bytes) out.add_raw_bytes(bytes);

@@ -130,6 +130,8 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   engine_options.clock = options.clock;
   engine_options.pool = pool.get();
   engine_options.queue = queue.get();
+  engine_options.fresh_percent = static_cast<uint8_t>(config.pool.fresh_percent);
+  engine_options.fresh_idle_us = config.codec.windows_idle_us;
   engine_options.max_lossy_depth = static_cast<uint8_t>(config.codec.max_lossy_depth);
   CRUMB_ASSIGN(engine, Engine::Create(engine_options));
   CRUMB_TRY(OpenLog(report));

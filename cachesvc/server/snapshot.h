@@ -23,6 +23,7 @@ struct LayoutLine {
   std::string revision;
   std::string codec;
   std::string note;
+  std::string windows;
   uint64_t raw_bytes = 0;  // of one block, all parts
   uint64_t payload_bytes = 0;
 };

@@ -74,6 +74,28 @@ ordered_json Codec(const Snapshot& snapshot) {
           {"relative_error_v", Quotient(s.error_v, s.energy_v)}};
 }
 
+ordered_json Windows(const EngineStats& s) {
+  static constexpr const char* kReasons[] = {"descendant", "full", "idle", "drain", "room"};
+  ordered_json demotions = ordered_json::object();
+  for (size_t reason = 0; reason < kDemotionReasonCount; ++reason) {
+    demotions[kReasons[reason]] = s.demotions[reason];
+  }
+  ordered_json pages = ordered_json::object();
+  for (size_t precision = 0; precision < kPrecisionCount; ++precision) {
+    pages[ToString(static_cast<Precision>(precision))] = s.pages[precision];
+  }
+  return {{"fresh_pages", s.fresh_pages},
+          {"fresh_used_bytes", s.fresh_used_bytes},
+          {"fresh_capacity_bytes", s.fresh_capacity_bytes},
+          {"fresh_oldest_seconds", Seconds(s.fresh_oldest_us)},
+          {"demotions", demotions},
+          {"demotions_in_flight", s.demotions_in_flight},
+          {"demotion_failures", s.demotion_failures},
+          {"fresh_dropped", s.fresh_dropped},
+          {"unknown_position_pages", s.unknown_position_pages},
+          {"pages_by_precision", pages}};
+}
+
 ordered_json Nvme(const Snapshot& snapshot) {
   const SegmentLogStats& n = snapshot.engine.nvme;
   return {{"description", snapshot.nvme_description},
@@ -101,6 +123,7 @@ ordered_json Layouts(const Snapshot& snapshot) {
                    {"revision", layout.revision},
                    {"codec", layout.codec},
                    {"note", layout.note},
+                   {"windows", layout.windows},
                    {"raw_bytes", layout.raw_bytes},
                    {"payload_bytes", layout.payload_bytes}});
   }
@@ -216,6 +239,7 @@ std::string StatusJson(const Snapshot& snapshot) {
                               tier(Tier::kNvme))}}},
       {"operations", Operations(s)},
       {"codec", Codec(snapshot)},
+      {"windows", Windows(s)},
       {"nvme", Nvme(snapshot)},
       {"evictions",
        {{"to_nvme", s.evicted_to_nvme},
@@ -272,6 +296,9 @@ std::string StatusPage(const Snapshot& snapshot) {
       Row("pages served", absl::StrCat(HitsOf(s))),
       Row("pages stored", absl::StrCat(Got(s, EngineOp::kPut, BlockResult::kOk))),
       Row("compression", ratio.is_null() ? "-" : absl::StrFormat("%.2f x", ratio.get<double>())),
+      Row("fresh pages, raw until their chain goes on",
+          absl::StrCat(s.fresh_pages, ", ", Size(s.fresh_used_bytes), " of ",
+                       Size(s.fresh_capacity_bytes))),
       Row("sessions", absl::StrCat(snapshot.clients)),
       Row("up for", absl::StrFormat("%.0f s", Seconds(snapshot.uptime_us))),
       "</table>\n<h2>Tiers</h2><table>\n",
@@ -283,11 +310,11 @@ std::string StatusPage(const Snapshot& snapshot) {
       "</table>\n<h2>Layouts</h2><table>\n");
   for (size_t i = 0; i < snapshot.layouts.size() && i < kLinesMax; ++i) {
     const LayoutLine& layout = snapshot.layouts[i];
-    absl::StrAppend(&out, "<tr><th>",
-                    Escape(layout.name.empty() ? layout.hash.substr(0, 16) : layout.name),
-                    "</th><td>", Escape(layout.model), "</td><td>", Escape(layout.codec),
-                    "</td><td>", Size(layout.raw_bytes), " → ", Size(layout.payload_bytes),
-                    "</td><td>", Escape(layout.note), "</td></tr>\n");
+    absl::StrAppend(
+        &out, "<tr><th>", Escape(layout.name.empty() ? layout.hash.substr(0, 16) : layout.name),
+        "</th><td>", Escape(layout.model), "</td><td>", Escape(layout.codec), "</td><td>",
+        Size(layout.raw_bytes), " → ", Size(layout.payload_bytes), "</td><td>",
+        Escape(layout.windows), "</td><td>", Escape(layout.note), "</td></tr>\n");
   }
   absl::StrAppend(
       &out, "</table>\n<h2>Health</h2><table>\n",

@@ -19,6 +19,7 @@ nlohmann::json ToJson(const client::Layout& layout) {
           {"page_tokens", layout.page_tokens},
           {"codec", layout.codec},
           {"codec_note", layout.codec_note},
+          {"windows", layout.windows},
           {"rotation", layout.rotation},
           {"raw_bytes", layout.raw_bytes},
           {"payload_bytes", layout.payload_bytes}};

@@ -253,7 +253,8 @@ std::vector<client::Block> BlocksFor(const PageArgs& args, const Setup& setup) {
   return blocks;
 }
 
-void ShowKeys(Context* context, const PageArgs& args, const std::vector<client::Result>& results) {
+void ShowKeys(Context* context, const PageArgs& args, const client::Completion& done) {
+  const std::vector<client::Result>& results = done.results;
   nlohmann::json all = nlohmann::json::array();
   uint32_t prefix = 0;
   bool whole = true;
@@ -273,10 +274,14 @@ void ShowKeys(Context* context, const PageArgs& args, const std::vector<client::
   }
   if (context->globals.json) {
     // Keys may be any bytes: what is no UTF-8 is replaced.
-    const nlohmann::json document = {{"keys", all}, {"prefix", prefix}};
+    const nlohmann::json document = {
+        {"keys", all}, {"prefix", prefix}, {"raw_tail_tokens", done.raw_tail_tokens}};
     context->out << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
     context->out << Table(rows);
+    if (done.raw_tail_tokens > 0) {
+      context->err << done.raw_tail_tokens << " tokens at the end of the prefix are raw\n";
+    }
   }
 }
 
@@ -290,7 +295,7 @@ void Lookup(Context* context, const PageArgs& args) {
   const client::Status status =
       setup.client->SubmitLookup(setup.layout, BlocksFor(args, setup), options, &ticket);
   if (!status.ok()) return context->Fail(status);
-  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
+  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done);
 }
 
 void Prefetch(Context* context, const PageArgs& args) {
@@ -312,7 +317,7 @@ void Remove(Context* context, const PageArgs& args) {
   const client::Status status =
       setup.client->SubmitDelete(setup.layout, BlocksFor(args, setup), &ticket);
   if (!status.ok()) return context->Fail(status);
-  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
+  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done);
 }
 
 // Pins are of the session, so crumbctl stays as long as they shall last. Renewing them to the same

@@ -282,6 +282,7 @@ std::vector<WireBlockReply> ItemReplies(
   for (const v1::LookupItem& item : items) {
     replies.push_back(ToReply(item));
     replies.back().lossy_depth = static_cast<uint8_t>(std::min<uint32_t>(item.lossy_depth(), 255));
+    replies.back().checksum = item.raw_tail_tokens();
   }
   return replies;
 }

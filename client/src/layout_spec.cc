@@ -157,6 +157,7 @@ absl::StatusOr<LayoutEntry> MakeEntry(const v1::LayoutInfo& info) {
   entry.info.hash_hex = Hex(hash);
   entry.info.codec = info.codec();
   entry.info.codec_note = info.codec_note();
+  entry.info.windows = info.windows();
   entry.info.rotation = info.rotation();
   entry.info.page_tokens = shape.identity().page_tokens;
   entry.info.model = shape.identity().model;

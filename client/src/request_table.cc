@@ -148,6 +148,10 @@ void RequestTable::Judge(const Entry& entry, const PlaneReply& reply, Completion
     }
   }
   CountPrefix(completion);
+  if (may_be_short && completion->prefix > 0) {
+    completion->raw_tail_tokens =
+        static_cast<uint32_t>(reply.blocks[completion->prefix - 1].checksum);
+  }
   if (entry.cancelled && HasCancelled(*completion)) completion->code = Code::kCancelled;
 }
 

@@ -70,6 +70,7 @@ struct LayoutSpec {
 struct Layout {
   uint32_t handle = 0;
   std::string name, hash_hex, codec, codec_note, rotation;
+  std::string windows;  // "64/256 (source)": sink and recent tokens that stay raw; or off
   std::vector<uint64_t> raw_bytes, payload_bytes;  // per part
   uint32_t page_tokens = 0;
   std::string model, revision, dtype;
@@ -109,6 +110,9 @@ struct Completion {
   Code code = Code::kOk;  // of the request as a whole: kOk, kTimeout, kCancelled, kUnavailable
   std::vector<Result> results;
   uint32_t prefix = 0;  // leading results that are kOk
+  // Lookup: tokens at the end of that prefix that are raw. OSCAR's rule: use a prefix of n tokens up
+  // to n - recent unless its tail is raw, and compute the rest anew.
+  uint32_t raw_tail_tokens = 0;
 };
 struct RequestOptions {
   Form form = Form::kRaw;
