@@ -403,7 +403,11 @@ void Pin(Context* context, const PageArgs& args) {
   Hold hold(context, args, setup);
   std::vector<client::Result> results;
   const bool held = hold.Begin(args.ttl_ms, &results);
-  if (!results.empty()) ShowKeys(context, args, results);
+  if (!results.empty()) {
+    client::Completion pinned;
+    pinned.results = results;
+    ShowKeys(context, args, pinned);
+  }
   if (!held) return;
   // Whoever reads the output must have it while the pages are held.
   context->out.flush();

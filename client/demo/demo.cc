@@ -16,8 +16,18 @@ struct Track {
   CodecRow row;
   std::vector<client::Layout> layouts;  // by repetition
   std::vector<std::string> name_spaces;
-  std::vector<Sha256> first;       // by page: hash of the first that came back
-  std::optional<Sample> restored;  // out of a repetition that came back whole
+  std::vector<Sha256> first;             // by page: hash of the first that came back packed
+  std::vector<std::vector<Sha256>> got;  // by repetition and page: as it came back
+  std::optional<Sample> restored;        // out of a repetition that came back whole
+};
+
+constexpr uint32_t kExactTokens = kSinkTokens + kRecentTokens;
+
+// A page that came back.
+struct PageAt {
+  uint32_t repetition = 0;
+  uint32_t page = 0;
+  client::Precision precision = client::Precision::kRaw;
 };
 
 absl::Status Lost(const Track& track, uint32_t repetition, uint32_t page, absl::string_view what) {
@@ -44,6 +54,7 @@ absl::Status PutRepetition(Exchange& exchange, const RunOptions& options, uint32
   track.row.codec_in_effect = layout.codec;
   track.row.note = layout.codec_note;
   track.layouts.push_back(std::move(layout));
+  track.got.emplace_back(track.first.size());
   track.name_spaces.push_back(name);
   return absl::OkStatus();
 }
@@ -55,6 +66,8 @@ absl::Status MeasureStored(const Sample& sample, Exchange& exchange, Track& trac
   for (uint32_t page = 0; page < got.results.size(); ++page) {
     const client::Result& result = got.results[page];
     if (result.code != client::Code::kOk) continue;
+    const bool exact = result.precision == client::Precision::kRaw;
+    if (exact && track.row.codec_in_effect != "raw") continue;  // in a window
     if (result.value_bytes > sample.page_bytes() + kPageHeaderBytes) {
       return Lost(track, 0, page, "longer than a raw page");
     }
@@ -66,22 +79,24 @@ absl::Status MeasureStored(const Sample& sample, Exchange& exchange, Track& trac
     stored += PageSlotBytes(bytes.size() - kPageHeaderBytes);
     ++pages;
   }
-  if (pages == 0) return Lost(track, 0, 0, "no page came back in page form");
+  if (pages == 0) return Lost(track, 0, 0, "no packed page came back in page form");
   track.row.packed_bytes = packed / pages;
   track.row.stored_bytes = stored / pages;
   return absl::OkStatus();
 }
 
-// One page that came back: equal to the same page of other repetitions, since equal input is packed
-// to equal bytes; and for raw pages equal to what was put.
-absl::Status CheckPageBytes(const Sample& sample, uint32_t repetition, uint32_t page, Bytes raw,
-                            Track& track) {
+// One page that came back: a raw one equals what was put, also in the windows of a packed layout; a
+// packed one equals the same page of other repetitions, since equal input is packed to equal bytes.
+absl::Status CheckPageBytes(const Sample& sample, const PageAt& at, Bytes raw, Track& track) {
+  const auto [repetition, page, precision] = at;
   const Sha256 hash = Sha256Of(raw);
-  if (track.first[page] == Sha256{}) track.first[page] = hash;
-  if (hash != track.first[page]) {
+  track.got[repetition][page] = hash;
+  if (precision != client::Precision::kRaw) {
+    if (track.first[page] == Sha256{}) track.first[page] = hash;
+    if (hash == track.first[page]) return absl::OkStatus();
     return Lost(track, repetition, page, "differs from the same page in another namespace");
   }
-  if (track.row.codec_in_effect != "raw") return absl::OkStatus();
+  ++track.row.pages_exact;
   std::vector<uint8_t> wanted(sample.page_bytes());
   WritePage(sample, page, absl::MakeSpan(wanted));
   if (hash != Sha256Of(wanted)) return Lost(track, repetition, page, "differs from what was put");
@@ -103,8 +118,8 @@ absl::Status GetRepetition(const Sample& sample, Exchange& exchange, uint32_t re
                   absl::StrCat("get says ", client::ToString(result.code), ", ", result.value_bytes,
                                " bytes"));
     }
-    CRUMB_TRY(
-        CheckPageBytes(sample, repetition, page, exchange.slot(page, sample.page_bytes()), track));
+    CRUMB_TRY(CheckPageBytes(sample, {repetition, page, result.precision},
+                             exchange.slot(page, sample.page_bytes()), track));
     ++row.hits[std::min<size_t>(static_cast<size_t>(result.tier), kTiers - 1)];
     ++row.pages_got;
     ++whole;
@@ -132,9 +147,9 @@ absl::Status Finish(const AttentionReference& reference, const RunOptions& optio
   }
   track.row.error = reference.Compare(*track.restored);
   if (options.durable) {
-    for (const std::string& name_space : track.name_spaces) {
-      for (uint32_t page = 0; page < track.first.size(); ++page) {
-        report.saved.push_back({track.row.codec, name_space, page, track.first[page]});
+    for (size_t i = 0; i < track.name_spaces.size(); ++i) {
+      for (uint32_t page = 0; page < track.got[i].size(); ++page) {
+        report.saved.push_back({track.row.codec, track.name_spaces[i], page, track.got[i][page]});
       }
     }
   }
@@ -162,6 +177,12 @@ absl::StatusOr<Report> Run(const Sample& sample, Exchange& exchange, const RunOp
     for (Track& track : tracks) {
       progress(done++, total, "put");
       CRUMB_TRY(PutRepetition(exchange, options, repetition, track));
+    }
+  }
+  for (Track& track : tracks) {
+    if (track.row.codec_in_effect == "raw") continue;
+    for (const client::Layout& layout : track.layouts) {
+      CRUMB_TRY(exchange.AwaitPacked(layout, kExactTokens / kPageTokens));
     }
   }
   // Newest first: the newest are in memory still, the oldest went to disk.

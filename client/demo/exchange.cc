@@ -28,6 +28,8 @@ absl::Status ErrorOf(client::Code code, absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", client::ToString(code)));
 }
 
+constexpr uint32_t kPackRoundsMax = 500;
+
 bool IsBusy(client::Code code) {
   return code == client::Code::kBusy || code == client::Code::kNoSpace;
 }
@@ -197,6 +199,26 @@ absl::StatusOr<PutOutcome> Exchange::PutAll(const client::Layout& layout, bool d
   }
   outcome.seconds = static_cast<double>(clock_.now_us() - begin_us) / kMicro;
   return outcome;
+}
+
+absl::Status Exchange::AwaitPacked(const client::Layout& layout, uint32_t raw_pages_max) {
+  std::vector<client::Block> blocks;
+  for (uint32_t page = 0; page < sample_.page_count(); ++page) blocks.push_back(BlockFor(page));
+  for (uint32_t round = 0; round < kPackRoundsMax; ++round) {
+    client::Ticket ticket = 0;
+    if (const auto status = client_->SubmitLookup(layout, blocks, {}, &ticket); !status.ok()) {
+      return ErrorOf(status, "lookup");
+    }
+    CRUMB_ASSIGN(const client::Completion found, Await(ticket));
+    uint32_t raw = 0;
+    for (const client::Result& result : found.results) {
+      const bool is_raw = result.precision == client::Precision::kRaw;
+      raw += result.code == client::Code::kOk && is_raw ? 1 : 0;
+    }
+    if (raw <= raw_pages_max) return absl::OkStatus();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<GetOutcome> Exchange::GetPrefix(const client::Layout& layout, client::Form form) {

@@ -38,6 +38,10 @@ class Exchange {
 
   // Puts all pages of the sample, one request per page, each naming its parent and position.
   absl::StatusOr<PutOutcome> PutAll(const client::Layout& layout, bool durable);
+  // Waits until the daemon has packed what lies behind the windows of that layout's chain: until no
+  // more pages are raw than sink and recent windows hold. Bounded; what is not packed then is as
+  // the daemon wants it.
+  absl::Status AwaitPacked(const client::Layout& layout, uint32_t raw_pages_max);
   // Looks the longest prefix up (with one key too many, which must be where it ends), then gets it
   // into the slots. A page that lookup promised and get missed has its code in `results`.
   absl::StatusOr<GetOutcome> GetPrefix(const client::Layout& layout, client::Form form);

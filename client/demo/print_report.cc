@@ -39,9 +39,10 @@ std::string ReportTable(const Report& report) {
   std::string out = absl::StrFormat("%-14s %8s %8s %6s %8s %8s %8s %9s %9s %7s %7s %7s\n", "codec",
                                     "raw", "stored", "ratio", "logits", "centred", "output",
                                     "put MB/s", "get MB/s", "dram", "nvme", "missed");
-  uint64_t pages = 0;
+  uint64_t pages = 0, exact = 0;
   for (const CodecRow& row : report.rows) {
     pages += row.pages_put;
+    exact += row.pages_exact;
     absl::StrAppendFormat(
         &out, "%-14s %8u %8u %6.2f %8.4f %8.4f %8.4f %9.1f %9.1f %7u %7u %7u\n", row.codec,
         row.raw_bytes, row.stored_bytes, Ratio(row), row.error.logit, row.error.logit_centred,
@@ -57,6 +58,10 @@ std::string ReportTable(const Report& report) {
       "and of attention outputs against BF16, with the first %u and\nlast %u tokens exact. MB/s "
       "count raw bytes. dram, nvme: where the gets found their pages.\n",
       pages, report.namespaces, report.data_plane, kSinkTokens, kRecentTokens);
+  absl::StrAppendFormat(&out,
+                        "%u pages came back exactly as put: sinks and the newest of each "
+                        "sequence stay raw.\n",
+                        exact);
   for (const CodecRow& row : report.rows) {
     if (row.codec_in_effect != row.codec || !row.note.empty()) {
       absl::StrAppend(&out, row.codec, ": stored as ", row.codec_in_effect,
@@ -81,6 +86,7 @@ std::string ReportJson(const Report& report) {
                     {"output_error", row.error.output},
                     {"pages_put", row.pages_put},
                     {"pages_got", row.pages_got},
+                    {"pages_exact", row.pages_exact},
                     {"pages_missed", row.pages_missed},
                     {"pages_not_durable", row.pages_not_durable},
                     {"put_seconds", row.put_seconds},

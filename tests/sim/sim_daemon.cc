@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kJobsMax = 32;
 constexpr uint32_t kWorkers = 3;
 constexpr uint32_t kSegmentBytes = 1u << 20;
+constexpr uint64_t kFreshIdleUs = 30'000;
 constexpr uint64_t kDrainUs = 30'000'000;
 
 EngineLimits SmallLimits() {
@@ -67,7 +68,8 @@ absl::Status SimDaemon::Build(SimDisk* disk, const DaemonPlan& plan, const SimOp
                                         .secret = plan.secret,
                                         .clock = &context_->clock,
                                         .pool = pool_.get(),
-                                        .queue = queue_.get()}));
+                                        .queue = queue_.get(),
+                                        .fresh_idle_us = kFreshIdleUs}));
   engine_->AddTransport(transport);
   device_->SetInstant(true);
   device_->CutPowerAfter(plan.cut_power_after);
@@ -123,7 +125,7 @@ void SimDaemon::CheckBounds() const {
 
 bool SimDaemon::idle() const {
   return log_->idle() && queue_->in_flight() == 0 && transport_->transfers_pending() == 0 &&
-         !transport_->has_ready();
+         !transport_->has_ready() && engine_->stats().demotions_in_flight == 0;
 }
 
 void SimDaemon::CheckAtRest() const {

@@ -86,6 +86,7 @@ absl::StatusOr<std::vector<SimLayout>> MakeSimLayouts() {
   CRUMB_ASSIGN(layouts[1], MakeOne(LossyIdentity(), 2,
                                    {CodecKind::kCrumbInt2, CodecKind::kCrumbK3V2,
                                     CodecKind::kCrumbInt4, CodecKind::kRaw}));
+  layouts[1].binding.windows = {.on = true, .sink_tokens = 16, .recent_tokens = 48};
   CRUMB_ASSIGN(layouts[2], MakeOne(OpaqueIdentity(), 3, {CodecKind::kRaw}));
   return layouts;
 }
@@ -116,6 +117,14 @@ std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uin
   if (shape.non_finite)
     std::memset(value.data(), 0xff, 2);  // of the first row, which every page has
   return value;
+}
+
+Expected RawReference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw) {
+  Expected expected;
+  expected.raw.assign(raw.begin(), raw.end());
+  FillTail(layout.part(part), shape.tokens, 0, absl::MakeSpan(expected.raw));
+  expected.payload = expected.raw;
+  return expected;
 }
 
 Expected Reference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw) {

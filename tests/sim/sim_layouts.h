@@ -49,6 +49,9 @@ std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uin
 // position is not known), then its decoder.
 Expected Reference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw);
 
+// The same while it is raw, whatever the layout's codec.
+Expected RawReference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw);
+
 }  // namespace crumb::sim
 
 #endif  // CRUMB_TESTS_SIM_SIM_LAYOUTS_H_

@@ -54,6 +54,11 @@ size_t Model::StartPut(KeyRef ref, const PutShape& put_shape, bool durable,
   put.sent = Now();
   *value = MakeValue(shape(ref), put_shape, put.value_seed);
   put.expected = Reference(layout(ref), part(ref), put_shape, *value);
+  const WindowPolicy& windows = layout(ref).binding.windows;
+  if (windows.on && put_shape.position_known && !put.expected.refused) {
+    put.fresh = RawReference(layout(ref), part(ref), put_shape, *value);
+    if (position(ref) < windows.sink_tokens) put.expected = put.fresh;  // and nothing else, ever
+  }
   key.puts.push_back(std::move(put));
   return key.puts.size() - 1;
 }
@@ -63,6 +68,7 @@ size_t Model::StartPagePut(KeyRef ref, size_t source, Page page, bool durable) {
   PutRecord put;
   put.shape = key.puts[source].shape;
   put.expected = key.puts[source].expected;
+  put.fresh = key.puts[source].fresh;
   put.expected.refused = page == Page::kDamaged;
   put.durable_asked = durable;
   put.sent = Now();
@@ -167,7 +173,13 @@ bool Model::MayHit(KeyRef ref, Moment asked) const {
 
 bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireBlockReply& reply,
                     Bytes value) const {
-  const Expected& expected = put.expected;
+  if (MatchesOne(ref, put, put.expected, form, reply, value)) return true;
+  return !put.fresh.raw.empty() && !put.expected.refused &&
+         MatchesOne(ref, put, put.fresh, form, reply, value);
+}
+
+bool Model::MatchesOne(KeyRef ref, const PutRecord& put, const Expected& expected, PageForm form,
+                       const WireBlockReply& reply, Bytes value) const {
   if (expected.refused || reply.precision != expected.precision) return false;
   switch (form) {
     case PageForm::kRaw:

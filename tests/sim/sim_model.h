@@ -38,6 +38,7 @@ struct PutRecord {
   Moment sent = 0, answered = kNever;
   bool durable = false;  // the daemon said so
   Expected expected;
+  Expected fresh;  // before it is demoted; empty: it is never raw for a while
 };
 
 // Pages of a key are gone from some moment in here on: delete, flush.
@@ -140,6 +141,8 @@ class Model {
   std::string Name(KeyRef key) const;
   bool Matches(KeyRef key, const PutRecord& put, PageForm form, const WireBlockReply& reply,
                Bytes value) const;
+  bool MatchesOne(KeyRef key, const PutRecord& put, const Expected& expected, PageForm form,
+                  const WireBlockReply& reply, Bytes value) const;
 
   SimContext* const context_;
   const std::vector<SimLayout>* const layouts_;

@@ -180,6 +180,47 @@ TEST(EngineWindowsTest, ARestartKnowsTheChainsThatItFindsOnDisk) {
   EXPECT_EQ(PutAt(rig, 10, 4).precision, Precision::kInt2) << "a page that was late";
 }
 
+TEST(EngineWindowsTest, LookupSaysHowManyTokensAtThePrefixEndAreRaw) {
+  Rig rig(Windowed());
+  PutChain(rig, 10, 6);  // r222rr
+  const auto tails = [&](const std::vector<uint64_t>& keys) {
+    RequestSpec spec{.type = WireType::kLookup, .blocks = {}};
+    for (const uint64_t key : keys) spec.blocks.push_back({.digest = DigestNumber(key)});
+    const uint64_t id = rig.worker().Send(spec);
+    rig.Settle();
+    std::vector<uint64_t> out;
+    for (const WireBlockReply& block : rig.worker().replies.at(id).blocks) {
+      out.push_back(block.checksum);
+    }
+    return out;
+  };
+  EXPECT_EQ(tails({10, 11, 12, 13, 14, 15}), (std::vector<uint64_t>{16, 0, 0, 0, 16, 32}));
+  EXPECT_EQ(tails({14, 99, 15}), (std::vector<uint64_t>{16, 0, 16})) << "a gap ends the prefix";
+}
+
+TEST(EngineWindowsTest, ABlockOfSeveralPartsIsRawWhereAllOfThemAre) {
+  RigOptions options = Windowed();
+  options.parts = 2;
+  Rig rig(options);
+  const auto put = [&](uint16_t part, uint64_t key, uint32_t at) {
+    rig.worker().Fill(0, PageOf(key));
+    return rig.Ask({.type = WireType::kPut,
+                    .blocks = {{.digest = DigestNumber(key), .token_start = at, .part = part}}});
+  };
+  ASSERT_EQ(put(0, 1, 64).result, BlockResult::kOk);
+  const auto ask = [&] {
+    const uint64_t id = rig.worker().Send({.type = WireType::kLookup,
+                                           .blocks = {{.digest = DigestNumber(1), .part = 0},
+                                                      {.digest = DigestNumber(1), .part = 1}}});
+    rig.Settle();
+    return rig.worker().replies.at(id).blocks;
+  };
+  EXPECT_EQ(ask()[0].checksum, 0u) << "half a block is none";
+  ASSERT_EQ(put(1, 1, 64).result, BlockResult::kOk);
+  EXPECT_EQ(ask()[0].checksum, 0u);
+  EXPECT_EQ(ask()[1].checksum, 16u);
+}
+
 TEST(EngineWindowsTest, PagesArePlacedInSlabsOfTheirKind) {
   Rig rig(Windowed());
   PutChain(rig, 10, 40);
