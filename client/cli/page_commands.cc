@@ -306,7 +306,7 @@ void Prefetch(Context* context, const PageArgs& args) {
   const client::Status status =
       setup.client->SubmitPrefetch(setup.layout, BlocksFor(args, setup), {}, &ticket);
   if (!status.ok()) return context->Fail(status);
-  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done.results);
+  if (Await(context, setup.client.get(), ticket, &done)) ShowKeys(context, args, done);
 }
 
 void Remove(Context* context, const PageArgs& args) {

@@ -125,7 +125,7 @@ TEST_F(AdminTest, AFlatSetIsImportedListedAndExportedUnchanged) {
 }
 
 TEST_F(AdminTest, ACalibratedSetAndAcceptMakeTwoBitsTheDefault) {
-  Start({"codec.int2=accept"});
+  Start({"codec.int2=accept", "codec.windows=off"});
   v1::RotationInfo info;
   ASSERT_TRUE(Import({{"a.rot", Small(testing::Calibration::kFull)}}, &info).ok());
   ASSERT_TRUE(worker_->Register(SmallModel()).ok());

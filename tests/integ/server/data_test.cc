@@ -92,7 +92,7 @@ TEST_P(DataTest, TheDefaultCodecIsInt4AndSaysWhy) {
 
 TEST_P(DataTest, PagesOfUnknownPositionAreNotStoredAtTwoBits) {
   TempDir other(TempDir::Place::kDisk);
-  DaemonProcess daemon(other.path(), {"codec.int2=accept"});
+  DaemonProcess daemon(other.path(), {"codec.int2=accept", "codec.windows=off"});
   ASSERT_TRUE(daemon.Start()) << daemon.log();
   RpcWorker worker(daemon.grpc());
   ASSERT_TRUE(worker.Connect());
