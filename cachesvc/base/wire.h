@@ -74,8 +74,8 @@ struct WireBlockReply {  // 16 bytes each, behind the header of a reply
   uint8_t lossy_depth = 0;
   uint32_t value_bytes = 0;  // bytes written at the slot
   // XXH3-64 of the value as delivered (packed, page and raw forms). kNonFinite: where the first
-  // NaN or Inf is, as PackPlace has it. Look-ups: how many tokens at the end of the prefix that this
-  // page completes are raw.
+  // NaN or Inf is, as PackPlace has it. Look-ups: how many tokens at the end of the prefix that
+  // this page completes are raw.
   uint64_t checksum = 0;
 };
 static_assert(sizeof(WireBlockReply) == 16);

@@ -11,18 +11,12 @@ namespace crumb::cli {
 namespace {
 
 nlohmann::json ToJson(const client::Layout& layout) {
-  return {{"name", layout.name},
-          {"hash", layout.hash_hex},
-          {"model", layout.model},
-          {"revision", layout.revision},
-          {"dtype", layout.dtype},
-          {"page_tokens", layout.page_tokens},
-          {"codec", layout.codec},
-          {"codec_note", layout.codec_note},
-          {"windows", layout.windows},
-          {"rotation", layout.rotation},
-          {"raw_bytes", layout.raw_bytes},
-          {"payload_bytes", layout.payload_bytes}};
+  return {{"name", layout.name},           {"hash", layout.hash_hex},
+          {"model", layout.model},         {"revision", layout.revision},
+          {"dtype", layout.dtype},         {"page_tokens", layout.page_tokens},
+          {"codec", layout.codec},         {"codec_note", layout.codec_note},
+          {"windows", layout.windows},     {"rotation", layout.rotation},
+          {"raw_bytes", layout.raw_bytes}, {"payload_bytes", layout.payload_bytes}};
 }
 
 std::string Row(const client::Layout& layout) {

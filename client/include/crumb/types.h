@@ -110,8 +110,8 @@ struct Completion {
   Code code = Code::kOk;  // of the request as a whole: kOk, kTimeout, kCancelled, kUnavailable
   std::vector<Result> results;
   uint32_t prefix = 0;  // leading results that are kOk
-  // Lookup: tokens at the end of that prefix that are raw. OSCAR's rule: use a prefix of n tokens up
-  // to n - recent unless its tail is raw, and compute the rest anew.
+  // Lookup: tokens at the end of that prefix that are raw. OSCAR's rule: use a prefix of n tokens
+  // up to n - recent unless its tail is raw, and compute the rest anew.
   uint32_t raw_tail_tokens = 0;
 };
 struct RequestOptions {
