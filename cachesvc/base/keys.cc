@@ -8,6 +8,7 @@
 #include <openssl/params.h>
 
 #include <string>
+#include <type_traits>
 
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/base/check.h"
@@ -17,6 +18,7 @@ namespace crumb {
 namespace {
 
 constexpr size_t kAesKeyBytes = 16;
+constexpr size_t kDeriveMax = 1 << 20;  // keys in one pass; the cipher counts bytes in an int
 constexpr std::string_view kSalt = "crumb block key v1";
 
 uint64_t Prefix64(const Sha256& hash) {
@@ -81,18 +83,32 @@ KeyDeriver::~KeyDeriver() = default;
 KeyDeriver::KeyDeriver(KeyDeriver&&) noexcept = default;
 KeyDeriver& KeyDeriver::operator=(KeyDeriver&&) noexcept = default;
 
-BlockKey KeyDeriver::Derive(const Digest& digest, uint32_t part) const {
+BlockKey KeyDeriver::Plain(const Digest& digest, uint32_t part) {
   // The part number is xored, little-endian, into the last four bytes.
-  std::array<uint8_t, 16> block = digest.bytes;
+  BlockKey block;
+  block.bytes = digest.bytes;
   for (size_t i = 0; i < sizeof(part); ++i) {
-    block[12 + i] = static_cast<uint8_t>(block[12 + i] ^ (part >> (8 * i)));
+    block.bytes[12 + i] = static_cast<uint8_t>(block.bytes[12 + i] ^ (part >> (8 * i)));
   }
-  BlockKey key;
-  int size = 0;
-  CRUMB_CHECK(EVP_EncryptUpdate(impl_->context, key.bytes.data(), &size, block.data(),
-                                static_cast<int>(block.size())) == 1);
-  CRUMB_CHECK(size == static_cast<int>(key.bytes.size()));
+  return block;
+}
+
+BlockKey KeyDeriver::Derive(const Digest& digest, uint32_t part) const {
+  BlockKey key = Plain(digest, part);
+  DeriveInPlace(absl::MakeSpan(&key, 1));
   return key;
+}
+
+// ECB over independent blocks: the library keeps several of them in flight.
+void KeyDeriver::DeriveInPlace(absl::Span<BlockKey> blocks) const {
+  static_assert(sizeof(BlockKey) == 16 && std::is_trivially_copyable_v<BlockKey>);
+  if (blocks.empty()) return;
+  CRUMB_CHECK(blocks.size() <= kDeriveMax);
+  auto* const bytes = reinterpret_cast<uint8_t*>(blocks.data());
+  const int wanted = static_cast<int>(blocks.size() * sizeof(BlockKey));
+  int size = 0;
+  CRUMB_CHECK(EVP_EncryptUpdate(impl_->context, bytes, &size, bytes, wanted) == 1);
+  CRUMB_CHECK(size == wanted);
 }
 
 }  // namespace crumb

@@ -35,6 +35,9 @@ class KeyDeriver {
   KeyDeriver& operator=(KeyDeriver&&) noexcept;
 
   BlockKey Derive(const Digest& digest, uint32_t part) const;
+  // Many at once, in one pass of the cipher: each of `blocks` is a Plain before and a key after.
+  static BlockKey Plain(const Digest& digest, uint32_t part);
+  void DeriveInPlace(absl::Span<BlockKey> blocks) const;
 
  private:
   struct Impl;

@@ -44,6 +44,7 @@ class Binding {
   uint32_t part_count() const { return layout().part_count(); }
   const PartShape& part(uint32_t part) const { return layout().parts()[part]; }
   BlockKey Key(const Digest& digest, uint32_t part) const { return deriver_.Derive(digest, part); }
+  const KeyDeriver& keys() const { return deriver_; }
   const std::vector<BoundCodec>& ladder(uint32_t part) const { return ladder_[part]; }
   // First rung for a page whose position is not known.
   uint32_t rung(uint32_t part, bool position_known) const;

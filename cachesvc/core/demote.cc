@@ -150,7 +150,7 @@ void EngineImpl::OnDemotionJob(uint32_t id) {
     ++counts.demotion_failures;
     const EntryId entry = demotion.entry;
     const bool spare = index.at(entry).on_disk() && index.at(entry).append == kNoId;
-    spare ? LeaveMemory(entry) : ForgetPage(entry);
+    spare ? LeaveMemory(entry, Leaving::kGone) : ForgetPage(entry);
     return EndDemotion(id);
   }
   if (!job.report.fits) {
@@ -221,7 +221,7 @@ void EngineImpl::KeepRaw(uint32_t id) {
   if (index.at(entry_id).client_pins > 0 || !index.at(entry_id).on_disk()) {
     chains.Push(FreshQueue::kGrowing, entry_id, now());
   } else {
-    LeaveMemory(entry_id);
+    LeaveMemory(entry_id, Leaving::kEvicted);
   }
   EndDemotion(id);
 }
@@ -233,7 +233,7 @@ void EngineImpl::SwapDemoted(uint32_t id) {
   const PageHeader& header = demotion.job.header;
   CRUMB_CHECK(entry.fresh && entry.slot == demotion.source && entry.precision == Precision::kRaw);
   OrphanDemotion(entry_id);
-  DetachSlot(entry_id);
+  DetachSlot(entry_id, Leaving::kReplaced);
   CountPage(entry.precision, -1);
   CountPage(header.precision, 1);
   entry.fresh = false;

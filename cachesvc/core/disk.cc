@@ -185,7 +185,7 @@ void EngineImpl::EndEntryAppend(DiskAppend& append, const LogEvent& event) {
     if (!append.evict || !cold) return;
     ++counts.evicted_to_nvme;
     counts.evicted_bytes += event.location.record_bytes;
-    DetachSlot(append.entry);
+    DetachSlot(append.entry, Leaving::kEvicted);
     return;
   }
   for (uint32_t id = append.waiters.front(); append.durable && id != Slab<Block>::kNone;

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/core/engine_impl.h"
-#include "cachesvc/core/lru_policy.h"
 
 namespace crumb {
 
@@ -52,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   }
   CRUMB_ASSIGN(Index index, Index::Create(limits.index_entries_max, nullptr));
   CRUMB_ASSIGN(Chains chains, Chains::Create(limits.index_entries_max));
-  CRUMB_ASSIGN(auto policy, LruPolicy::Create(limits.index_entries_max));
+  CRUMB_ASSIGN(auto policy, MakePolicy(options.policy, limits.index_entries_max));
   const uint64_t owners = options.pool->arena().size() / kPageAlignment;
   CRUMB_ASSIGN(Arena owner_memory, Arena::Map(owners * sizeof(uint32_t), HugePages::kNo));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(

@@ -54,6 +54,7 @@ struct EngineOptions {
   const Clock* clock = nullptr;
   PagePool* pool = nullptr;
   DeviceQueue* queue = nullptr;
+  PolicyKind policy = PolicyKind::kS3Fifo;
   bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
   uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion
   uint64_t fresh_idle_us = 0;     // demoted after so long without growth; 0: never for that
@@ -61,7 +62,6 @@ struct EngineOptions {
 };
 
 using BlockResults = std::vector<BlockResult>;
-
 // REQUIRES: clock, pool, queue, transports and log outlive the engine.
 class Engine final : public Poller {
  public:

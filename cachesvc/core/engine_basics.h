@@ -28,9 +28,9 @@ class EngineBasics : public EngineState {
   Grant Starve(Block& block);
 
   // entries.cc
-  void AttachSlot(EntryId id, SlotId slot);  // the entry owns it from now on
-  void DetachSlot(EntryId id);               // releases it
-  void LeaveMemory(EntryId id);              // stays on disk
+  void AttachSlot(EntryId id, SlotId slot);   // the entry owns it from now on
+  void DetachSlot(EntryId id, Leaving why);   // releases it
+  void LeaveMemory(EntryId id, Leaving why);  // stays on disk
   void PinForBlock(Block& block, EntryId id);
   void Rehold(EntryId id);    // tells the policy whether the entry may be evicted
   EntryId Adopt(EntryId id);  // a new entry learns what its ghost knew

@@ -43,7 +43,6 @@ struct RoomWanted {
 };
 // Whether a key has an entry: it has, it has none, one that is just being forgotten.
 enum class Live : uint8_t { kYes, kNo, kLater };
-
 enum class Way : uint8_t { kPull, kPush };
 struct TransferPlan {
   Way way = Way::kPull;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cachesvc/base/types.h"
+#include "cachesvc/core/policy_kind.h"
 #include "storage/segment/segment_log.h"
 
 namespace crumb {
@@ -60,6 +61,7 @@ struct EngineStats {
   std::array<uint64_t, kTierCount> bytes_in{}, bytes_out{};
   uint64_t pool_capacity_bytes = 0, pool_used_bytes = 0, pool_pages = 0, pool_pinned = 0;
   uint64_t staging_capacity_bytes = 0, staging_used_bytes = 0;
+  PolicyKind policy = PolicyKind::kS3Fifo;
   uint64_t evicted_to_nvme = 0, evicted_dropped = 0, evicted_bytes = 0, eviction_failures = 0;
   // NVMe -> DRAM, whoever asked: read and in memory; the record failed; left where it is because
   // only hotter pages could make room (prefetch alone).

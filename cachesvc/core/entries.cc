@@ -4,6 +4,23 @@
 #include "cachesvc/core/engine_basics.h"
 
 namespace crumb::core {
+namespace {
+
+// A page in memory that names this parent came or went. The policy protects parents of pages that
+// are in memory; one that is not known, or on disk alone, needs no protection.
+void CountResident(EngineState* state, uint64_t parent_prefix, int change) {
+  if (parent_prefix == 0) return;
+  const EntryId id = state->index.FindPrefix(parent_prefix);
+  if (id == kNoId) return;
+  Entry& parent = state->index.at(id);
+  if (change < 0 && parent.resident_children == 0) return;  // it came after this child
+  change > 0 ? ++parent.resident_children : --parent.resident_children;
+  if (parent.in_memory() && !parent.fresh) {
+    state->policy->SetChildren(id, parent.resident_children);
+  }
+}
+
+}  // namespace
 
 void EngineBasics::AttachSlot(EntryId id, SlotId slot) {
   Entry& entry = index.at(id);
@@ -13,17 +30,21 @@ void EngineBasics::AttachSlot(EntryId id, SlotId slot) {
   slot_owner[slot.value] = id + 1;
   CRUMB_CHECK(entry.fresh == (pool().kind(slot) == SlabKind::kFresh));
   if (entry.client_pins > 0) pool().Pin(slot);
+  CountResident(this, entry.parent_prefix, 1);
   if (entry.fresh) return;  // no candidate for eviction before it is demoted
-  policy->Insert(id, static_cast<uint32_t>(pool().memory(slot).size() / kPageAlignment));
-  policy->SetChildren(id, entry.children);
+  policy->Insert(id,
+                 {.size_class = static_cast<uint32_t>(pool().memory(slot).size() / kPageAlignment),
+                  .key = entry.key.prefix64()});
+  if (entry.resident_children > 0) policy->SetChildren(id, entry.resident_children);
   Rehold(id);
 }
 
-void EngineBasics::DetachSlot(EntryId id) {
+void EngineBasics::DetachSlot(EntryId id, Leaving why) {
   Entry& entry = index.at(id);
   CRUMB_CHECK(entry.in_memory());
   ForgetPrefetched(id);
-  if (!entry.fresh) policy->Erase(id);
+  CountResident(this, entry.parent_prefix, -1);
+  if (!entry.fresh) policy->Erase(id, {.why = why, .key = entry.key.prefix64()});
   slot_owner[entry.slot.value] = 0;
   if (entry.client_pins > 0) pool().Unpin(entry.slot);
   pool().Release(entry.slot);
@@ -37,12 +58,12 @@ EntryId EngineBasics::Adopt(EntryId id) {
 }
 
 // REQUIRES: it is on disk.
-void EngineBasics::LeaveMemory(EntryId id) {
+void EngineBasics::LeaveMemory(EntryId id, Leaving why) {
   Entry& entry = index.at(id);
   CRUMB_CHECK(entry.on_disk());
   OrphanDemotion(id);
   chains.Remove(id);
-  DetachSlot(id);
+  DetachSlot(id, why);
   entry.fresh = false;
 }
 
@@ -77,13 +98,13 @@ void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
       prefix == parent_prefix ? chains.AddGhostChild(prefix) : chains.DropGhostChild(prefix);
       continue;
     }
+    if (entry.in_memory()) CountResident(this, prefix, prefix == parent_prefix ? 1 : -1);
     uint32_t& children = index.at(parent).children;
     if (prefix == parent_prefix) {
       ++children;
     } else if (children > 0) {
       --children;
     }
-    policy->SetChildren(parent, children);
   }
   entry.parent_prefix = parent_prefix;
 }
@@ -97,7 +118,7 @@ void EngineBasics::EraseEntry(EntryId id) {
                    .parent_prefix = entry.parent_prefix};
   CountPage(entry.precision, -1);
   SetParent(id, 0);
-  if (entry.in_memory()) DetachSlot(id);
+  if (entry.in_memory()) DetachSlot(id, Leaving::kGone);
   chains.Erase(id, prefix, left);
   index.Erase(id);
 }

@@ -203,7 +203,7 @@ void EngineImpl::OnGetJob(Block& block) {
       const Entry& entry = index.at(block.entry);
       const bool spare = entry.on_disk() && entry.append == kNoId;
       // A record on disk has its own checksum and may still be good.
-      spare ? LeaveMemory(block.entry) : ForgetPage(block.entry);
+      spare ? LeaveMemory(block.entry, Leaving::kGone) : ForgetPage(block.entry);
     }
     return Finish(block, BlockResult::kMiss);
   }

@@ -36,6 +36,14 @@ EntryId Index::Find(const BlockKey& key) const {
   return kNoId;
 }
 
+void Index::PrefetchEntry(const BlockKey& key) const {
+  const uint32_t cell = table_[Home(key.prefix64())];
+  if (cell == 0) return;
+  const auto* const entry = reinterpret_cast<const uint8_t*>(&entries_[cell - 1]);
+  __builtin_prefetch(entry);
+  __builtin_prefetch(entry + sizeof(Entry) - 1);  // an entry lies in two cache lines
+}
+
 EntryId Index::FindPrefix(uint64_t prefix) const {
   for (uint32_t cell = Home(prefix); table_[cell] != 0; cell = (cell + 1) & mask_) {
     if (entries_[table_[cell] - 1].key.prefix64() == prefix) return table_[cell] - 1;
@@ -58,7 +66,7 @@ EntryId Index::Insert(const BlockKey& key) {
   entry.key = key;
   entry.slot = SlotId{};
   entry.generation = generation;
-  entry.append = entry.read = entry.next_free = kNoId;
+  entry.append = entry.read = kNoId;
   entry.live = true;
   uint32_t cell = Home(key.prefix64());
   while (table_[cell] != 0) {

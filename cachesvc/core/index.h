@@ -27,13 +27,16 @@ struct Entry {
   SlotId slot;            // invalid: not in memory
   uint32_t payload_bytes, raw_bytes, token_start;
   uint16_t token_count, part;
-  uint32_t children;     // hint: pages that name this one as parent
-  uint32_t client_pins;  // with a TTL
+  uint32_t children;           // hint: pages that name this one as parent
+  uint32_t resident_children;  // hint: those of them in memory
+  uint32_t client_pins;        // with a TTL
   uint32_t generation;
-  uint32_t born;       // flush sequence at publication
-  uint32_t append;     // AppendOp that writes it, or kNoId
-  uint32_t read;       // ReadOp that loads it, or kNoId
-  uint32_t next_free;  // of the free list
+  uint32_t born;    // flush sequence at publication
+  uint32_t append;  // AppendOp that writes it, or kNoId
+  union {
+    uint32_t read;       // ReadOp that loads it, or kNoId
+    uint32_t next_free;  // of the free list, while not live
+  };
   Precision precision;
   Provenance provenance;
   uint8_t lossy_depth;
@@ -47,7 +50,7 @@ struct Entry {
   bool on_disk() const { return location.generation != 0; }
   bool in_memory() const { return slot.valid(); }
 };
-static_assert(sizeof(Entry) <= 128);
+static_assert(sizeof(Entry) <= 120);  // with its cells in the table a page takes 128
 
 class Index {
  public:
@@ -57,6 +60,12 @@ class Index {
   static absl::StatusOr<Index> Create(uint32_t entries_max, HashFunction hash);
 
   EntryId Find(const BlockKey& key) const;
+  // Brings what Find of this key will read closer, in two steps, so that a batch of look-ups waits
+  // for memory once and not once per key.
+  void PrefetchCell(const BlockKey& key) const {
+    __builtin_prefetch(&table_[Home(key.prefix64())]);
+  }
+  void PrefetchEntry(const BlockKey& key) const;
   // Some entry whose key begins with these bytes.
   EntryId FindPrefix(uint64_t prefix) const;
   // REQUIRES: the key is absent. A fresh entry with only key, generation and the neutral values of

@@ -1,4 +1,6 @@
-// lookup: where each page is, in order; pins nothing, touches nothing, moves nothing.
+// lookup: where each page is, in order; pins nothing, touches nothing, moves nothing. Works in
+// passes over the batch (keys, table cells, entries, answers), because what it costs is waiting for
+// the cipher and for memory, and both overlap within a pass.
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
@@ -27,6 +29,22 @@ class RawTail {
   bool raw_ = true;  // the parts of this block so far
 };
 
+using Keys = std::array<BlockKey, kBlocksPerRequestMax>;
+
+// The keys of all blocks, and their way through the index begun. Blocks that are not sane get keys
+// too, which nobody looks up.
+void PrepareKeys(const Binding& binding, const Index& index, const WireRequest& message,
+                 Keys* keys) {
+  const uint32_t count = message.header.block_count;
+  for (uint32_t i = 0; i < count; ++i) {
+    const WireBlock wire = message.block(i);
+    (*keys)[i] = KeyDeriver::Plain(wire.digest, wire.part);
+  }
+  binding.keys().DeriveInPlace(absl::MakeSpan(keys->data(), count));
+  for (uint32_t i = 0; i < count; ++i) index.PrefetchCell((*keys)[i]);
+  for (uint32_t i = 0; i < count; ++i) index.PrefetchEntry((*keys)[i]);
+}
+
 }  // namespace
 
 void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
@@ -37,6 +55,8 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
   const bool stop_at_gap = (header.flags & kWireFlagStopAtGap) != 0;
   bool stopped = false;
   RawTail tail;
+  Keys keys;
+  PrepareKeys(*binding, index, message, &keys);
   for (uint32_t i = 0; i < header.block_count; ++i) {
     const WireBlock wire = message.block(i);
     WireBlockReply& reply = request.replies[i];
@@ -45,7 +65,7 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
       reply.result = BlockResult::kMiss;
     } else if (wire.digest == Digest{} || wire.part >= binding->part_count()) {
       reply.result = BlockResult::kInvalid;
-    } else if (FindLive(binding->Key(wire.digest, wire.part), &id) == Live::kYes &&
+    } else if (FindLive(keys[i], &id) == Live::kYes &&
                index.at(id).lossy_depth <= options.max_lossy_depth &&
                CanLookUp(*binding, wire, index.at(id))) {
       const Entry& entry = index.at(id);

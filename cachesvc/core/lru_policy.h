@@ -1,17 +1,16 @@
 // LruPolicy: least recently used first, one list per size class; near the cold end a leaf goes
-// before a page with children. Simple on purpose; S3-FIFO takes its place behind the same seam.
-// One thread (the shard).
+// before a page with children. The baseline that others are measured against. One thread (the
+// shard).
 #ifndef CRUMB_CACHESVC_CORE_LRU_POLICY_H_
 #define CRUMB_CACHESVC_CORE_LRU_POLICY_H_
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/core/eviction_policy.h"
+#include "cachesvc/core/size_classes.h"
 #include "gpu/pool/arena.h"
 
 namespace crumb::core {
@@ -20,26 +19,24 @@ class LruPolicy final : public EvictionPolicy {
  public:
   static absl::StatusOr<std::unique_ptr<LruPolicy>> Create(uint32_t entries_max);
 
-  void Insert(EntryId id, uint32_t size_class) override;
+  void Insert(EntryId id, const PageIn& page) override;
   void Touch(EntryId id) override;
-  void Erase(EntryId id) override;
+  void Erase(EntryId id, const PageOut& page) override;
   void SetChildren(EntryId id, uint32_t count) override;
   void Hold(EntryId id) override;
   void Unhold(EntryId id) override;
-  EntryId Victim(uint32_t size_class) const override;
+  EntryId Victim(uint32_t size_class) override;
 
  private:
   struct Node {  // zero = absent
     uint32_t prev, next;
-    uint32_t list;  // index into lists_ + 1; 0 = not in memory
+    uint32_t list;  // its class' number + 1; 0 = not in memory
     uint32_t tick;  // of the last touch
     bool held;
     bool parent;
   };
   struct List {
-    uint32_t size_class = 0;
     uint32_t head = kNoId, tail = kNoId;  // head: most recent
-    uint32_t members = 0;                 // held ones too
   };
 
   LruPolicy() = default;
@@ -49,9 +46,7 @@ class LruPolicy final : public EvictionPolicy {
 
   Arena memory_;
   std::span<Node> nodes_;
-  std::vector<List> lists_;
-  std::vector<uint32_t> free_lists_;
-  absl::flat_hash_map<uint32_t, uint32_t> list_of_class_;
+  SizeClasses<List> lists_;
   uint32_t tick_ = 0;
 };
 

@@ -343,7 +343,7 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
     CountPage(entry.precision, -1);
     OrphanDemotion(id);
     chains.Remove(id);
-    if (entry.in_memory()) DetachSlot(id);
+    if (entry.in_memory()) DetachSlot(id, Leaving::kReplaced);
   }
   if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image
   if (entry.read != kNoId) reads[entry.read].entry = kNoId;

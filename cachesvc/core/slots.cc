@@ -138,7 +138,7 @@ Grant EngineImpl::EvictFresh(EntryId id, uint32_t wanted_by) {
   const Entry& entry = index.at(id);
   if (entry.client_pins > 0) return Grant::kNever;
   ++counts.fresh_dropped;
-  entry.on_disk() ? LeaveMemory(id) : EraseEntry(id);
+  entry.on_disk() ? LeaveMemory(id, Leaving::kEvicted) : EraseEntry(id);
   return Grant::kGot;
 }
 
@@ -148,7 +148,7 @@ Grant EngineImpl::EvictOne(EntryId id) {
   if (entry.on_disk()) {
     ++counts.evicted_to_nvme;
     counts.evicted_bytes += bytes;
-    DetachSlot(id);
+    DetachSlot(id, Leaving::kEvicted);
     return Grant::kGot;
   }
   BlockResult result = BlockResult::kIo;
@@ -160,6 +160,7 @@ Grant EngineImpl::EvictOne(EntryId id) {
   }
   ++counts.evicted_dropped;
   counts.evicted_bytes += bytes;
+  DetachSlot(id, Leaving::kEvicted);
   EraseEntry(id);
   return Grant::kGot;
 }
@@ -229,6 +230,7 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   const Entry& entry = index.at(victim);
   ++counts.evicted_dropped;
   counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);
+  DetachSlot(victim, Leaving::kEvicted);
   ForgetPage(victim);
   return Adopt(index.Insert(key));
 }

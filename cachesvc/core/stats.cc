@@ -5,6 +5,7 @@ namespace crumb::core {
 
 EngineStats EngineImpl::Stats() const {
   EngineStats stats = counts;
+  stats.policy = options.policy;
   stats.in_flight = {};
   for (uint32_t id = 0; id < requests.size(); ++id) {
     if (requests[id].used) ++stats.in_flight[static_cast<size_t>(requests[id].op)];

@@ -32,6 +32,7 @@ struct PoolConfig {
   uint64_t hbm_bytes = 0;
   uint64_t fresh_percent = 0;  // of the pool, for raw pages that wait for demotion
   bool hugepages = false;
+  std::string policy;  // s3fifo, lru
 };
 
 struct NvmeConfig {

@@ -159,6 +159,9 @@ void AddTiers(const EngineStats& s, Families* out) {
                                     "Pages that left DRAM: to NVMe, or for good.");
   Families::Counter(evicted, s.evicted_to_nvme, {{"tier", "dram"}, {"to", "nvme"}});
   Families::Counter(evicted, s.evicted_dropped, {{"tier", "dram"}, {"to", "none"}});
+  MetricFamily* policy = &out->Add("crumb_eviction_policy_info", MetricType::Gauge,
+                                   "1 for the eviction policy in use.");
+  Families::Gauge(policy, 1, {{"policy", ToString(s.policy)}});
   out->Counter("crumb_evicted_bytes_total", "Their bytes.", s.evicted_bytes);
   out->Counter("crumb_eviction_failures_total", "Evictions that found no page to evict.",
                s.eviction_failures);

@@ -126,6 +126,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   loopback = LoopbackTransport::Create(kLoopbackTransfersMax);
   EngineOptions engine_options;
   engine_options.limits = LimitsOf(config);
+  engine_options.policy = config.pool.policy == "lru" ? PolicyKind::kLru : PolicyKind::kS3Fifo;
   engine_options.secret = options.secret;
   engine_options.clock = options.clock;
   engine_options.pool = pool.get();

@@ -205,6 +205,7 @@ int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::os
   AddRotationCommands(&app, &context);
   AddBenchCommands(&app, &context);
   AddInspectCommands(&app, &context);
+  AddReplayCommand(&app, &context);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
     app.parse(reversed);

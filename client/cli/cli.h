@@ -77,6 +77,7 @@ void AddPageCommands(CLI::App* app, Context* context);
 void AddRotationCommands(CLI::App* app, Context* context);
 void AddBenchCommands(CLI::App* app, Context* context);
 void AddInspectCommands(CLI::App* app, Context* context);
+void AddReplayCommand(CLI::App* app, Context* context);
 
 int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 

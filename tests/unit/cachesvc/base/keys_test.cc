@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/base/hash.h"
@@ -65,6 +66,21 @@ TEST(ClusterSecret, FingerprintIsOfTheSecretOnly) {
   EXPECT_EQ(Secret(1).fingerprint(), Secret(1).fingerprint());
   EXPECT_NE(Secret(1).fingerprint(), Secret(2).fingerprint());
   EXPECT_NE(TenantPrefix("a"), TenantPrefix("b"));
+}
+
+TEST(KeyDeriver, ManyAtOnceAreTheSameAsEachByItself) {
+  const KeyDeriver deriver(ClusterSecret{}, "tenant", IdentityHash{});
+  std::vector<BlockKey> batch;
+  std::vector<BlockKey> single;
+  for (uint32_t i = 0; i < 257; ++i) {
+    Digest digest;
+    digest.bytes[i % 16] = static_cast<uint8_t>(i + 1);
+    batch.push_back(KeyDeriver::Plain(digest, i * 77777));
+    single.push_back(deriver.Derive(digest, i * 77777));
+  }
+  deriver.DeriveInPlace(absl::MakeSpan(batch));
+  EXPECT_EQ(batch, single);
+  deriver.DeriveInPlace({});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Index, eviction policy, timers and slabs by themselves, each against a plain model.
+// Index, timers and slabs by themselves, each against a plain model.
 #include "cachesvc/core/index.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <set>
 
 #include "cachesvc/base/rng.h"
-#include "cachesvc/core/lru_policy.h"
 #include "cachesvc/core/slab.h"
 #include "cachesvc/core/timer_heap.h"
 
@@ -91,53 +90,6 @@ TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
     }
     ASSERT_EQ(index.size(), model.size());
   }
-}
-
-TEST(LruPolicyTest, ClassesAreApartAndTheOldestOfAllIsKnown) {
-  auto policy = std::move(LruPolicy::Create(16)).value();
-  EXPECT_EQ(policy->Victim(kAnyClass), kNoId);
-  policy->Insert(1, 10);
-  policy->Insert(2, 20);
-  policy->Insert(3, 10);
-  EXPECT_EQ(policy->Victim(10), 1u);
-  EXPECT_EQ(policy->Victim(20), 2u);
-  EXPECT_EQ(policy->Victim(30), kNoId);
-  policy->Touch(1);
-  EXPECT_EQ(policy->Victim(10), 3u);
-  EXPECT_EQ(policy->Victim(kAnyClass), 2u);
-  policy->Erase(2);
-  EXPECT_EQ(policy->Victim(20), kNoId);
-  EXPECT_EQ(policy->Victim(kAnyClass), 3u);
-}
-
-TEST(LruPolicyTest, HeldPagesAreNoCandidates) {
-  auto policy = std::move(LruPolicy::Create(16)).value();
-  policy->Insert(1, 1);
-  policy->Insert(2, 1);
-  policy->Hold(1);
-  policy->Hold(1);
-  policy->Touch(1);
-  EXPECT_EQ(policy->Victim(1), 2u);
-  policy->Hold(2);
-  EXPECT_EQ(policy->Victim(1), kNoId);
-  policy->Unhold(1);
-  EXPECT_EQ(policy->Victim(1), 1u);
-  policy->Erase(2);
-  policy->Erase(1);
-  EXPECT_EQ(policy->Victim(kAnyClass), kNoId);
-}
-
-TEST(LruPolicyTest, LeavesGoBeforePrefixesUnlessThereIsNone) {
-  auto policy = std::move(LruPolicy::Create(16)).value();
-  for (EntryId id = 1; id <= 3; ++id) {
-    policy->Insert(id, 1);
-    policy->SetChildren(id, id < 3 ? 1 : 0);
-  }
-  EXPECT_EQ(policy->Victim(1), 3u);
-  policy->SetChildren(3, 1);
-  EXPECT_EQ(policy->Victim(1), 1u);
-  policy->SetChildren(2, 0);
-  EXPECT_EQ(policy->Victim(1), 2u);
 }
 
 TEST(TimerHeapTest, RandomTimersComeInOrder) {

@@ -1,0 +1,88 @@
+// Traces are read with care, and the simulated hits are those that can be counted by hand.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include "client/cli/replay_sim.h"
+#include "client/cli/replay_trace.h"
+
+namespace crumb::cli {
+namespace {
+
+Trace TraceOf(const std::string& text) {
+  std::istringstream in(text);
+  auto trace = ReadTrace(in);
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  return *std::move(trace);
+}
+
+TEST(ReplayTraceTest, IdsBecomeNumbersAndParents) {
+  const Trace trace = TraceOf(
+      "{\"input_length\": 1000, \"hash_ids\": [7, 9]}\n\n"
+      "{\"input_length\": 1400, \"hash_ids\": [7, 8, 1]}\n");
+  EXPECT_EQ(trace.reads, (std::vector<uint32_t>{0, 1, 0, 2, 3}));
+  EXPECT_EQ(trace.request_ends, (std::vector<uint32_t>{2, 5}));
+  EXPECT_EQ(trace.parents, (std::vector<uint32_t>{Trace::kNoParent, 0, 0, 2}));
+  EXPECT_EQ(trace.block_tokens, 512u);
+  EXPECT_EQ(trace.request(1).size(), 3u);
+}
+
+TEST(ReplayTraceTest, WhatIsNoRequestIsRefusedWithItsLine) {
+  const char* const bad[] = {"",
+                             "{",
+                             "[]",
+                             "{\"hash_ids\": 3}",
+                             "{\"hash_ids\": [-1]}",
+                             "{\"hash_ids\": [1.5]}",
+                             "{\"hash_ids\": [1], \"input_length\": -2}",
+                             "{\"hash_ids\": [1], \"input_length\": 99999999999999}"};
+  for (const char* text : bad) {
+    std::istringstream in(std::string("{\"input_length\": 1, \"hash_ids\": []}\n") + text);
+    const auto trace = ReadTrace(in);
+    ASSERT_FALSE(trace.ok()) << text;
+    if (*text != 0) {
+      EXPECT_NE(trace.status().message().find("line 2"), std::string::npos) << trace.status();
+    }
+  }
+  EXPECT_FALSE(ReadTraceFile("/nonexistent/trace").ok());
+}
+
+TEST(ReplaySimTest, ALoopOverMoreThanFitsIsLruWorstCase) {
+  std::string text;
+  for (int round = 0; round < 10; ++round) {
+    for (int id = 0; id < 4; ++id) {
+      text += "{\"input_length\": 16, \"hash_ids\": [" + std::to_string(id) + "]}\n";
+    }
+  }
+  const Trace trace = TraceOf(text);
+  EXPECT_EQ(ReplayPolicy(trace, PolicyKind::kLru, 3)->hits, 0u);
+  // Of 36 reads that could hit, the optimum loses one in three.
+  EXPECT_EQ(ReplayBelady(trace, 3).hits, 24u);
+  EXPECT_EQ(ReplayBelady(trace, 4).hits, 36u);
+  EXPECT_EQ(ReplayPolicy(trace, PolicyKind::kS3Fifo, 4)->hits, 36u);
+  EXPECT_EQ(ReplayPolicy(trace, PolicyKind::kS3Fifo, 0)->hits, 0u);
+}
+
+// The first requests of a public trace: every policy stays under the optimum and grows with room.
+TEST(ReplaySimTest, NoPolicyBeatsTheOptimumOnATrace) {
+  const char* const data = std::getenv("CRUMB_TEST_DATA");
+  ASSERT_NE(data, nullptr);
+  const auto trace = ReadTraceFile(std::string(data) + "/traces/conversation_head.jsonl");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->block_tokens, 512u);
+  const double unlimited = ReplayBelady(*trace, trace->blocks()).ratio();
+  for (const PolicyKind kind : {PolicyKind::kS3Fifo, PolicyKind::kLru}) {
+    EXPECT_EQ(ReplayPolicy(*trace, kind, trace->blocks())->ratio(), unlimited);
+    for (const uint32_t part : {2, 5, 10, 20}) {
+      const auto result = ReplayPolicy(*trace, kind, trace->blocks() / part);
+      ASSERT_TRUE(result.ok());
+      EXPECT_LE(result->ratio(), ReplayBelady(*trace, trace->blocks() / part).ratio());
+      EXPECT_EQ(result->stranded, 0u) << "a prefix went before what follows it";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace crumb::cli
