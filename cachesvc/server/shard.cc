@@ -1,6 +1,8 @@
 // The shard's thread: builds its parts in order, turns the loop, takes them down in reverse.
 #include "cachesvc/server/shard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <future>
@@ -259,6 +261,7 @@ void Shard::Impl::OpenDataSocket(ShardReport* report) {
 
 void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started,
                       ShardReport* report) {
+  (void)pthread_setname_np(pthread_self(), "crumb-shard");
   const absl::Status built = Build(report);
   const bool ok = built.ok();
   if (!ok) {

@@ -159,6 +159,7 @@ void Rig::Start() {
   wire = std::make_unique<HoldingTransport>(transport.get());
   EngineOptions engine_options;
   engine_options.limits = options.limits;
+  engine_options.policy = options.policy;
   engine_options.clock = &clock;
   engine_options.pool = pool.get();
   engine_options.queue = options.device_queue != nullptr ? options.device_queue : &queue;
