@@ -197,7 +197,8 @@ class Worker {
 struct RigOptions {
   uint64_t main_bytes = 1 << 20;
   uint64_t staging_bytes = 256 << 10;
-  EngineLimits limits = {  PolicyKind policy = PolicyKind::kS3Fifo;
+  EngineLimits limits = {};
+  PolicyKind policy = PolicyKind::kS3Fifo;
 };
   CodecKind codec = CodecKind::kCrumbInt2;
   bool keep_non_finite_raw = false;
