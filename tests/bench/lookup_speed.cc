@@ -154,8 +154,9 @@ class Bench {
     WriteWireHeader(header, absl::MakeSpan(message));
     Rng rng(~number);
     for (uint32_t i = 0; i < batch_; ++i) {
-      WriteWireBlock(i, WireBlock{.digest = DigestNumber(rng.Below(keys_))}, {},
-                     absl::MakeSpan(message));
+      WireBlock block;
+      block.digest = DigestNumber(rng.Below(keys_));
+      WriteWireBlock(i, block, {}, absl::MakeSpan(message));
     }
     FinishWireMessage(absl::MakeSpan(message));
     return message;

@@ -192,8 +192,9 @@ void ParseMessage(benchmark::State& state) {
   std::vector<uint8_t> message(RequestBytes(128, 0));
   WriteWireHeader(header, absl::MakeSpan(message));
   for (uint32_t i = 0; i < 128; ++i) {
-    WriteWireBlock(i, WireBlock{.digest = {.bytes = RandomKey(i).bytes}}, {},
-                   absl::MakeSpan(message));
+    WireBlock block;
+    block.digest.bytes = RandomKey(i).bytes;
+    WriteWireBlock(i, block, {}, absl::MakeSpan(message));
   }
   FinishWireMessage(absl::MakeSpan(message));
   WireRequest request;
