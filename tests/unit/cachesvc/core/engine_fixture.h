@@ -199,7 +199,6 @@ struct RigOptions {
   uint64_t staging_bytes = 256 << 10;
   EngineLimits limits = {};
   PolicyKind policy = PolicyKind::kS3Fifo;
-};
   CodecKind codec = CodecKind::kCrumbInt2;
   bool keep_non_finite_raw = false;
   uint32_t parts = 1;
