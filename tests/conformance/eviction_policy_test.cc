@@ -42,7 +42,7 @@ class EvictionPolicyTest : public ::testing::TestWithParam<PolicyKind> {
 
 INSTANTIATE_TEST_SUITE_P(Policies, EvictionPolicyTest,
                          ::testing::Values(PolicyKind::kS3Fifo, PolicyKind::kLru),
-                         [](const auto& info) { return std::string(ToString(info.param)); });
+                         [](const auto& kind) { return std::string(ToString(kind.param)); });
 
 TEST_P(EvictionPolicyTest, UnusedPagesGoInOrderAndClassesAreApart) {
   EXPECT_EQ(policy_->Victim(kAnyClass), kNoId);
@@ -130,7 +130,7 @@ TEST_P(EvictionPolicyTest, RandomLivesAgreeWithTheModel) {
     if (it == model.pages.end()) {
       const auto size_class = static_cast<uint32_t>(1 + rng.Below(3));
       Insert(id, size_class);
-      model.pages[id] = {.size_class = size_class};
+      model.pages[id].size_class = size_class;
       continue;
     }
     PolicyModel::Page& page = it->second;
