@@ -75,7 +75,13 @@ bool GuardedCopy(void* to, const void* from, size_t bytes) noexcept {
   guard.to = reinterpret_cast<uintptr_t>(to);
   guard.from = reinterpret_cast<uintptr_t>(from);
   guard.bytes = bytes;
-  if (sigsetjmp(guard.place, 0) != 0) return false;
+  if (sigsetjmp(guard.place, 0) != 0) {
+    // Whoever wraps signal handlers may block more than we asked for, and the jump skipped his
+    // undoing.
+    guard.unblocked = false;
+    UnblockOnce();
+    return false;
+  }
   guard.active = 1;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::memcpy(to, from, bytes);
