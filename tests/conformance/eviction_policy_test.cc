@@ -4,26 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <map>
-#include <new>
 #include <set>
 
 #include "cachesvc/base/rng.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/unit/client/allocation_counter.h"
 
 namespace crumb::core {
 namespace {
@@ -174,7 +159,7 @@ TEST_P(EvictionPolicyTest, RandomLivesAgreeWithTheModel) {
 }
 
 TEST_P(EvictionPolicyTest, NothingIsAllocatedAfterCreate) {
-  const uint64_t before = allocations.load();
+  const uint64_t before = crumb::testing::Allocations();
   for (uint32_t step = 0; step < 20'000; ++step) {
     const EntryId id = step % kPages;
     if (step >= kPages) Evict(id);
@@ -184,7 +169,7 @@ TEST_P(EvictionPolicyTest, NothingIsAllocatedAfterCreate) {
     policy_->Victim(1 + step % 7);
     policy_->Victim(kAnyClass);
   }
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(crumb::testing::Allocations(), before);
 }
 
 // One scan of pages that are never used again must not push out what is used.

@@ -123,6 +123,7 @@ Snapshot Sample() {
                               .revision = "r",
                               .codec = "raw",
                               .note = "<b>",
+                              .windows = "64/256",
                               .raw_bytes = 5,
                               .payload_bytes = 5});
   snapshot.rotations.push_back({.hash = "cd", .model = "a\"b\\c\nd", .revision = "r"});
