@@ -89,7 +89,8 @@ EntryId LruPolicy::Victim(uint32_t size_class) {
     return number == lists_.kNone ? kNoId : VictimOf(lists_[number]);
   }
   EntryId oldest = kNoId;
-  for (const auto& [unused, number] : lists_.all()) {
+  for (uint32_t number = 0; number < lists_.end(); ++number) {
+    if (!lists_.used(number)) continue;
     const EntryId id = VictimOf(lists_[number]);
     // Ticks wrap: compare by distance from now.
     if (id == kNoId) continue;

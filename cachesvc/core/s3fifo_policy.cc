@@ -165,7 +165,8 @@ EntryId S3FifoPolicy::Victim(uint32_t size_class) {
     return number == shelves_.kNone ? kNoId : VictimOf(shelves_[number]);
   }
   EntryId oldest = kNoId;
-  for (const auto& [unused, number] : shelves_.all()) {
+  for (uint32_t number = 0; number < shelves_.end(); ++number) {
+    if (!shelves_.used(number)) continue;
     const EntryId id = VictimOf(shelves_[number]);
     if (id == kNoId) continue;
     // Ticks wrap: compare by distance from now.

@@ -53,8 +53,10 @@ class SizeClasses {
     return it == numbers_.end() ? kNone : it->second;
   }
   T& operator[](uint32_t number) { return slots_[number].value; }
-  // In no order that means anything.
-  const absl::flat_hash_map<uint32_t, uint32_t>& all() const { return numbers_; }
+  // Numbers in use lie below, among some that are not: an order that is the same in every run,
+  // which the map's is not.
+  uint32_t end() const { return static_cast<uint32_t>(slots_.size()); }
+  bool used(uint32_t number) const { return slots_[number].members > 0; }
 
  private:
   struct Slot {
