@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cachesvc/server/quality_calls.h"
 #include "cachesvc/server/rotation_calls.h"
 #include "cachesvc/server/rpc_convert.h"
 
@@ -74,18 +75,40 @@ grpc::ServerReadReactor<v1::ImportRotationChunk>* AdminService::ImportRotation(
   return StartImport(context_, {.call = call, .reply = reply, .under_way = &imports_});
 }
 
-grpc::ServerUnaryReactor* AdminService::ListRotations(grpc::CallbackServerContext* call,
-                                                      const v1::ListRotationsRequest* request,
-                                                      v1::ListRotationsReply* reply) {
+grpc::ServerUnaryReactor* AdminService::OnControl(grpc::CallbackServerContext* call,
+                                                  std::function<absl::Status()> work) {
   const absl::Status allowed = CheckAdminPeer(call->peer(), context_->config.listen.admin);
   if (!allowed.ok()) return End(call, allowed);
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  const bool posted =
-      context_->control.Post([this, reactor, reply, prefix = request->hash_prefix()] {
-        reactor->Finish(ToGrpc(DescribeRotations(&context_->catalog, prefix, reply)));
-      });
+  const bool posted = context_->control.Post(
+      [reactor, work = std::move(work)] { reactor->Finish(ToGrpc(work())); });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kBusyMessage});
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ListRotations(grpc::CallbackServerContext* call,
+                                                      const v1::ListRotationsRequest* request,
+                                                      v1::ListRotationsReply* reply) {
+  return OnControl(call, [this, reply, prefix = request->hash_prefix()] {
+    return DescribeRotations(&context_->catalog, prefix, reply);
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::RecordEvaluation(grpc::CallbackServerContext* call,
+                                                         const v1::Evaluation* request,
+                                                         v1::EvaluationVerdict* reply) {
+  return OnControl(call, [this, reply, evaluation = *request] {
+    return crumb::RecordEvaluation(&context_->catalog, context_->config.quality, evaluation, reply);
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::ListEvaluations(grpc::CallbackServerContext* call,
+                                                        const v1::ListEvaluationsRequest*,
+                                                        v1::ListEvaluationsReply* reply) {
+  return OnControl(call, [this, reply] {
+    crumb::ListEvaluations(context_->catalog, context_->config.quality, reply);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerWriteReactor<v1::DataChunk>* AdminService::ExportRotation(

@@ -3,6 +3,7 @@
 #ifndef CRUMB_CACHESVC_SERVER_ADMIN_SERVICE_H_
 #define CRUMB_CACHESVC_SERVER_ADMIN_SERVICE_H_
 
+#include <functional>
 #include <string>
 
 #include "cachesvc/server/rpc_context.h"
@@ -27,7 +28,18 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerWriteReactor<v1::DataChunk>* ExportRotation(
       grpc::CallbackServerContext* call, const v1::ExportRotationRequest* request) override;
 
+  grpc::ServerUnaryReactor* RecordEvaluation(grpc::CallbackServerContext* call,
+                                             const v1::Evaluation* request,
+                                             v1::EvaluationVerdict* reply) override;
+  grpc::ServerUnaryReactor* ListEvaluations(grpc::CallbackServerContext* call,
+                                            const v1::ListEvaluationsRequest* request,
+                                            v1::ListEvaluationsReply* reply) override;
+
  private:
+  // Runs `work` on the control thread if the caller may use Admin, and answers with its status.
+  grpc::ServerUnaryReactor* OnControl(grpc::CallbackServerContext* call,
+                                      std::function<absl::Status()> work);
+
   RpcContext* const context_;
   std::atomic<int> imports_{0};
 };

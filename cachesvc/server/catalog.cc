@@ -15,6 +15,8 @@ namespace {
 constexpr uint16_t kTypeDescriptor = 1;
 constexpr uint16_t kTypeLayout = 2;
 constexpr uint16_t kTypeRotation = 3;
+constexpr uint16_t kTypeEvaluation = 4;
+constexpr size_t kEvaluationsMax = 4096;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kCanonicalBytesMax = 1 << 20;
 constexpr size_t kDescriptorIdsMax = 4096;
@@ -76,6 +78,41 @@ bool ParseRotation(const std::string& payload, CatalogRotation* rotation) {
   rotation->revision = reader.ReadString(kTextBytesMax);
   rotation->order = reader.Read<uint64_t>();
   return reader.done();
+}
+
+CatalogRecord EvaluationRecord(const Evaluation& evaluation) {
+  ByteWriter writer;
+  writer.WriteString(evaluation.model);
+  writer.WriteString(evaluation.revision);
+  writer.WriteBytes(evaluation.rotation);
+  writer.WriteString(ToString(evaluation.codec));
+  writer.Write<double>(evaluation.perplexity_change);
+  writer.Write<double>(evaluation.kl);
+  writer.Write<uint64_t>(evaluation.tokens);
+  writer.WriteString(evaluation.date);
+  writer.WriteString(evaluation.source);
+  return {.type = kTypeEvaluation, .payload = writer.str()};
+}
+
+bool ParseEvaluation(const std::string& payload, Evaluation* evaluation) {
+  ByteReader reader(AsBytes(payload));
+  evaluation->model = reader.ReadString(kTextBytesMax);
+  evaluation->revision = reader.ReadString(kTextBytesMax);
+  evaluation->rotation = reader.ReadArray<32>();
+  const absl::StatusOr<CodecKind> codec = ParseCodecKind(reader.ReadString(kTextBytesMax));
+  evaluation->perplexity_change = reader.Read<double>();
+  evaluation->kl = reader.Read<double>();
+  evaluation->tokens = reader.Read<uint64_t>();
+  evaluation->date = reader.ReadString(kTextBytesMax);
+  evaluation->source = reader.ReadString(kTextBytesMax);
+  if (!reader.done() || !codec.ok()) return false;
+  evaluation->codec = *codec;
+  return CheckEvaluation(*evaluation).ok();
+}
+
+bool SameSubject(const Evaluation& a, const Evaluation& b) {
+  return a.model == b.model && a.revision == b.revision && a.rotation == b.rotation &&
+         a.codec == b.codec;
 }
 
 uint64_t RecordBytes(const CatalogRecord& record) {
@@ -149,6 +186,14 @@ void Catalog::Apply(const CatalogRecord& record) {
     }
     std::erase_if(rotations_, [&](const CatalogRotation& r) { return r.hash == rotation.hash; });
     rotations_.push_back(std::move(rotation));
+  } else if (record.type == kTypeEvaluation) {
+    Evaluation evaluation;
+    if (!ParseEvaluation(record.payload, &evaluation)) {
+      ++dropped_;
+      return;
+    }
+    std::erase_if(evaluations_, [&](const Evaluation& e) { return SameSubject(e, evaluation); });
+    evaluations_.push_back(std::move(evaluation));
   } else {
     ++dropped_;  // of a newer version that this one cannot use
   }
@@ -159,6 +204,7 @@ std::vector<CatalogRecord> Catalog::Snapshot() const {
   for (const auto& [id, descriptor] : descriptors_) records.push_back(DescriptorRecord(descriptor));
   for (const CatalogRotation& rotation : rotations_) records.push_back(RotationRecord(rotation));
   for (const CatalogLayout& layout : layouts_) records.push_back(LayoutRecord(layout));
+  for (const Evaluation& evaluation : evaluations_) records.push_back(EvaluationRecord(evaluation));
   return records;
 }
 
@@ -286,6 +332,17 @@ absl::Status Catalog::PutRotation(const std::shared_ptr<const RotationSet>& set)
                                 .model = contents.model,
                                 .revision = contents.revision,
                                 .order = order})});
+}
+
+absl::Status Catalog::PutEvaluation(const Evaluation& evaluation) {
+  const bool known =
+      std::any_of(evaluations_.begin(), evaluations_.end(),
+                  [&](const Evaluation& other) { return SameSubject(other, evaluation); });
+  if (!known && evaluations_.size() >= kEvaluationsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kEvaluationsMax, " evaluations are recorded; that is the most"));
+  }
+  return Write({EvaluationRecord(evaluation)});
 }
 
 }  // namespace crumb

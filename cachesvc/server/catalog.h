@@ -1,7 +1,7 @@
 // What must outlive the process so that every recovered page can be decoded: layouts, codec
-// descriptors and rotation sets. One append-only table (record_file.h) in the data directory, and
-// rotation sets as flat files named by their hash. PROMISE: what a Put returned OK for is on
-// stable storage. One thread: control (its facts: any).
+// descriptors, rotation sets and evaluations. One append-only table (record_file.h) in the data
+// directory, and rotation sets as flat files named by their hash. PROMISE: what a Put returned OK
+// for is on stable storage. One thread: control (its facts: any).
 #ifndef CRUMB_CACHESVC_SERVER_CATALOG_H_
 #define CRUMB_CACHESVC_SERVER_CATALOG_H_
 
@@ -14,6 +14,7 @@
 
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/status.h"
+#include "cachesvc/server/evaluation.h"
 #include "cachesvc/server/record_file.h"
 #include "gpu/codec/descriptor.h"
 #include "gpu/codec/rotation_set.h"
@@ -62,6 +63,8 @@ class Catalog {
 
   const std::vector<CatalogLayout>& layouts() const { return layouts_; }
   const std::vector<CatalogRotation>& rotations() const { return rotations_; }
+  // Oldest first; one per model, revision, rotation set and codec.
+  const std::vector<Evaluation>& evaluations() const { return evaluations_; }
   const CodecDescriptor* FindDescriptor(uint64_t id) const;
   const CatalogLayout* FindLayout(const std::string& tenant, const std::string& canonical) const;
   // The rotation whose hash starts with `hex`; NOT_FOUND, or INVALID_ARGUMENT if several do.
@@ -76,6 +79,9 @@ class Catalog {
   // record of the same layout are kept. Nothing is written if nothing is new.
   absl::Status PutLayout(CatalogLayout layout, absl::Span<const CodecDescriptor> descriptors);
   absl::Status PutRotation(const std::shared_ptr<const RotationSet>& set);
+  // REQUIRES: CheckEvaluation. Replaces one of the same model, revision, rotation set and codec.
+  // RESOURCE_EXHAUSTED: too many.
+  absl::Status PutEvaluation(const Evaluation& evaluation);
 
   uint64_t dropped() const { return dropped_; }  // corrupt records and files, since Open
   // Files in the folder of rotation sets that the catalog does not know: as found by Open, and
@@ -97,6 +103,7 @@ class Catalog {
   RecordFile file_;
   std::vector<CatalogLayout> layouts_;
   std::vector<CatalogRotation> rotations_;
+  std::vector<Evaluation> evaluations_;
   std::map<uint64_t, CodecDescriptor> descriptors_;
   std::map<Sha256, std::weak_ptr<const RotationSet>> loaded_;
   std::vector<std::string> stray_files_;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr char kImport[] = "import one with crumbctl rotation import";
 constexpr char kAccept[] =
-    "no evaluation of this model at 2 bits is recorded: set codec.int2: accept to allow it";
+    "no evaluation of this model at 2 bits is recorded: record one (crumbctl quality record) or "
+    "set "
+    "codec.int2: accept to allow it";
 
 // 2-bit codes somewhere in the page.
 bool IsInt2(CodecKind kind) {
@@ -21,6 +23,28 @@ bool IsInt2(CodecKind kind) {
 bool IsCrumb(CodecKind kind) {
   return kind == CodecKind::kCrumbInt2 || kind == CodecKind::kCrumbK3V2 ||
          kind == CodecKind::kCrumbInt4;
+}
+
+// Why 2-bit codes may not be used: empty if the operator said so, or if the evaluation recorded for
+// this model, rotation set and codec is good enough.
+std::string WhyNotEvaluated(const CodecQuestion& question, CodecKind kind) {
+  if (question.config->int2 == "accept") return {};
+  const Identity& identity = question.layout->identity();
+  const bool takes_set = kind == CodecKind::kOscarInt2 || IsCrumb(kind);
+  const Sha256 set = takes_set && question.rotations ? question.rotations->hash() : Sha256{};
+  for (const Evaluation& one : question.evaluations) {
+    if (one.model != identity.model || one.revision != identity.revision || one.codec != kind ||
+        one.rotation != set) {
+      continue;
+    }
+    if (Within(one, question.bounds)) return {};
+    return absl::StrCat("the recorded evaluation says ", Describe(one),
+                        ", more than quality.perplexity_permille_max (",
+                        question.bounds.perplexity_permille_max, ") and quality.kl_millinats_max (",
+                        question.bounds.kl_millinats_max,
+                        ") allow: calibrate anew, or set codec.int2: accept to allow it");
+  }
+  return kAccept;
 }
 
 CodecKind WantedByDefault(const CodecConfig& config) {
@@ -106,8 +130,9 @@ absl::StatusOr<CodecChoice> ChooseAsked(const CodecQuestion& question, Effort ef
           absl::StrCat("codec ", asked, ": ", raw_only, ": ask for raw, or for nothing"));
     }
   }
-  if (IsInt2(kind) && question.config->int2 != "accept") {
-    return absl::FailedPreconditionError(absl::StrCat("codec ", asked, ": ", kAccept));
+  const std::string not_evaluated = IsInt2(kind) ? WhyNotEvaluated(question, kind) : "";
+  if (!not_evaluated.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("codec ", asked, ": ", not_evaluated));
   }
   const bool takes_set = kind == CodecKind::kOscarInt2 || IsCrumb(kind);
   const Identity& identity = question.layout->identity();
@@ -137,7 +162,7 @@ absl::StatusOr<CodecChoice> ChooseAsked(const CodecQuestion& question, Effort ef
 }
 
 // One level of the default rules: nothing if `why` says it cannot be.
-std::string WhyNotInt2(const CodecQuestion& question) {
+std::string WhyNotInt2(const CodecQuestion& question, CodecKind kind) {
   const Identity& identity = question.layout->identity();
   const std::string model = absl::StrCat(identity.model, " at ", identity.revision);
   if (question.rotations == nullptr) {
@@ -147,15 +172,14 @@ std::string WhyNotInt2(const CodecQuestion& question) {
     return absl::StrCat("the rotation set for ", model,
                         " has no query moments and means: import a calibrated one");
   }
-  if (question.config->int2 != "accept") return kAccept;
-  return {};
+  return WhyNotEvaluated(question, kind);
 }
 
 absl::StatusOr<CodecChoice> ChooseDefault(const CodecQuestion& question, Effort effort) {
   const CodecKind wanted = WantedByDefault(*question.config);
   std::string note = wanted == CodecKind::kRaw ? "" : RawOnly(*question.layout);
   if (wanted != CodecKind::kRaw && note.empty()) {
-    if (IsInt2(wanted)) note = WhyNotInt2(question);
+    if (IsInt2(wanted)) note = WhyNotInt2(question, wanted);
     if (IsInt2(wanted) && note.empty()) {
       CodecChoice choice = Make(wanted, question.rotations, effort);
       const absl::Status possible = Build(question, &choice);

@@ -13,6 +13,7 @@
 #include "cachesvc/base/status.h"
 #include "cachesvc/server/catalog.h"
 #include "cachesvc/server/config.h"
+#include "cachesvc/server/evaluation.h"
 #include "gpu/codec/descriptor.h"
 #include "gpu/codec/page_codec.h"
 
@@ -40,6 +41,8 @@ struct CodecQuestion {
   const CodecConfig* config = nullptr;
   // The set named by the wish, else the newest one of the model and revision; may be null.
   std::shared_ptr<const RotationSet> rotations;
+  absl::Span<const Evaluation> evaluations = {};  // recorded; those that fit decide about 2 bits
+  QualityBounds bounds = {};
 };
 
 struct CodecChoice {

@@ -59,6 +59,12 @@ struct UcxConfig {
   std::string net_devices;
 };
 
+// What a recorded evaluation may say at most to allow 2-bit codecs.
+struct QualityBounds {
+  uint64_t perplexity_permille_max = 0;  // more perplexity than with raw pages
+  uint64_t kl_millinats_max = 0;         // KL divergence from raw pages, a token
+};
+
 struct LimitsConfig {
   uint64_t requests = 0;  // in flight, all peers
   uint64_t requests_per_peer = 0;
@@ -90,6 +96,7 @@ struct Config {
   PoolConfig pool;
   NvmeConfig nvme;
   CodecConfig codec;
+  QualityBounds quality;
   UcxConfig ucx;
   std::string cluster_mode;
   LimitsConfig limits;

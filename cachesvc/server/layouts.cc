@@ -197,7 +197,9 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
                                                 .cache = &cache_,
                                                 .wish = request.wish,
                                                 .config = &config_.codec,
-                                                .rotations = rotations}));
+                                                .rotations = rotations,
+                                                .evaluations = catalog_->evaluations(),
+                                                .bounds = config_.quality}));
   if (!note.empty())
     choice.note = choice.note.empty() ? note : absl::StrCat(choice.note, "; ", note);
   binding.effort = choice.effort;

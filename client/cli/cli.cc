@@ -203,6 +203,7 @@ int RunCrumbctl(const std::vector<std::string>& args, std::ostream& out, std::os
   AddLayoutCommands(&app, &context);
   AddPageCommands(&app, &context);
   AddRotationCommands(&app, &context);
+  AddQualityCommands(&app, &context);
   AddBenchCommands(&app, &context);
   AddInspectCommands(&app, &context);
   AddReplayCommand(&app, &context);

@@ -75,6 +75,7 @@ void AddDoctorCommand(CLI::App* app, Context* context);
 void AddLayoutCommands(CLI::App* app, Context* context);
 void AddPageCommands(CLI::App* app, Context* context);
 void AddRotationCommands(CLI::App* app, Context* context);
+void AddQualityCommands(CLI::App* app, Context* context);
 void AddBenchCommands(CLI::App* app, Context* context);
 void AddInspectCommands(CLI::App* app, Context* context);
 void AddReplayCommand(CLI::App* app, Context* context);

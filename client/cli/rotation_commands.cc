@@ -121,31 +121,30 @@ void AddRotationCommands(CLI::App* app, Context* context) {
   rotation->require_subcommand(1);
   rotation->footer("Example: crumbctl rotation ls\n");
   auto files = std::make_shared<client::RotationFiles>();
-  CLI::App* import = rotation->add_subcommand(
+  CLI::App* take = rotation->add_subcommand(
       "import", "Imports a flat rotation file, or a K and a V file of RotationZoo");
-  import->add_option("FILE", files->paths, "Files")->required()->expected(1, 2);
-  import->add_option("--model", files->model, "Model id")->required();
-  import->add_option("--revision", files->revision, "Revision of the weights")->required();
-  import->add_option("--provenance", files->provenance, "Who calibrated on what; free text");
-  import->footer(
+  take->add_option("FILE", files->paths, "Files")->required()->expected(1, 2);
+  take->add_option("--model", files->model, "Model id")->required();
+  take->add_option("--revision", files->revision, "Revision of the weights")->required();
+  take->add_option("--provenance", files->provenance, "Who calibrated on what; free text");
+  take->footer(
       "Example: crumbctl rotation import k_rotation.pt v_rotation.pt --model Qwen/Qwen3-8B "
       "--revision main\n");
-  import->callback([context, files] { Import(context, *files);
-});
-CLI::App* ls = rotation->add_subcommand("ls", "Lists rotation sets");
-ls->footer("Example: crumbctl --json rotation ls\n");
-ls->callback([context] { List(context); });
-auto prefix = std::make_shared<std::string>();
-CLI::App* show = rotation->add_subcommand("show", "Shows one set with its layers");
-show->add_option("HASH", *prefix, "Hash, or a unique prefix")->required();
-show->footer("Example: crumbctl rotation show 1a2b3c\n");
-show->callback([context, prefix] { Show(context, *prefix); });
-auto path = std::make_shared<std::string>();
-CLI::App* save = rotation->add_subcommand("export", "Writes one set as a flat file");
-save->add_option("HASH", *prefix, "Hash, or a unique prefix")->required();
-save->add_option("-o,--output", *path, "Output file; - is standard output")->required();
-save->footer("Example: crumbctl rotation export 1a2b3c -o qwen3.crot\n");
-save->callback([context, prefix, path] { Export(context, *prefix, *path); });
+  take->callback([context, files] { Import(context, *files); });
+  CLI::App* ls = rotation->add_subcommand("ls", "Lists rotation sets");
+  ls->footer("Example: crumbctl --json rotation ls\n");
+  ls->callback([context] { List(context); });
+  auto prefix = std::make_shared<std::string>();
+  CLI::App* show = rotation->add_subcommand("show", "Shows one set with its layers");
+  show->add_option("HASH", *prefix, "Hash, or a unique prefix")->required();
+  show->footer("Example: crumbctl rotation show 1a2b3c\n");
+  show->callback([context, prefix] { Show(context, *prefix); });
+  auto path = std::make_shared<std::string>();
+  CLI::App* save = rotation->add_subcommand("export", "Writes one set as a flat file");
+  save->add_option("HASH", *prefix, "Hash, or a unique prefix")->required();
+  save->add_option("-o,--output", *path, "Output file; - is standard output")->required();
+  save->footer("Example: crumbctl rotation export 1a2b3c -o qwen3.crot\n");
+  save->callback([context, prefix, path] { Export(context, *prefix, *path); });
 }  // namespace crumb::cli
 
 }  // namespace crumb::cli

@@ -217,4 +217,52 @@ absl::Status Admin::ExportRotation(const std::string& hash_prefix,
   return taken.ok() ? impl_->channel.Explain(status, "ExportRotation") : taken;
 }
 
+namespace {
+
+EvaluationSummary ToSummary(const v1::EvaluationVerdict& verdict) {
+  const v1::Evaluation& from = verdict.evaluation();
+  return {.model = from.model(),
+          .revision = from.revision(),
+          .rotation = from.rotation(),
+          .codec = from.codec(),
+          .date = from.date(),
+          .source = from.source(),
+          .perplexity_change = from.perplexity_change(),
+          .kl = from.kl(),
+          .tokens = from.tokens(),
+          .within_bounds = verdict.within_bounds()};
+}
+
+}  // namespace
+
+absl::StatusOr<EvaluationSummary> Admin::RecordEvaluation(const EvaluationSummary& evaluation) {
+  grpc::ClientContext context;
+  impl_->channel.Prepare(&context, impl_->deadline_ms);
+  v1::Evaluation request;
+  request.set_model(evaluation.model);
+  request.set_revision(evaluation.revision);
+  request.set_rotation(evaluation.rotation);
+  request.set_codec(evaluation.codec);
+  request.set_perplexity_change(evaluation.perplexity_change);
+  request.set_kl(evaluation.kl);
+  request.set_tokens(evaluation.tokens);
+  request.set_date(evaluation.date);
+  request.set_source(evaluation.source);
+  v1::EvaluationVerdict reply;
+  const grpc::Status status = impl_->admin->RecordEvaluation(&context, request, &reply);
+  if (!status.ok()) return impl_->channel.Explain(status, "RecordEvaluation");
+  return ToSummary(reply);
+}
+
+absl::StatusOr<std::vector<EvaluationSummary>> Admin::ListEvaluations() {
+  grpc::ClientContext context;
+  impl_->channel.Prepare(&context, impl_->deadline_ms);
+  v1::ListEvaluationsReply reply;
+  const grpc::Status status = impl_->admin->ListEvaluations(&context, {}, &reply);
+  if (!status.ok()) return impl_->channel.Explain(status, "ListEvaluations");
+  std::vector<EvaluationSummary> out;
+  for (const v1::EvaluationVerdict& one : reply.evaluations()) out.push_back(ToSummary(one));
+  return out;
+}
+
 }  // namespace crumb::client

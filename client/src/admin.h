@@ -1,5 +1,5 @@
-// Operator verbs for tools: status, flush, rotation sets. Plain types, so that a command needs no
-// protobuf. Synchronous; one thread.
+// Operator verbs for tools: status, flush, rotation sets, evaluations. Plain types, so that a
+// command needs no protobuf. Synchronous; one thread.
 #ifndef CRUMB_CLIENT_SRC_ADMIN_H_
 #define CRUMB_CLIENT_SRC_ADMIN_H_
 
@@ -28,6 +28,14 @@ struct RotationFiles {
   std::string model, revision, provenance;
   std::vector<std::string> paths;  // one flat file, or a K and a V file
 };
+// What a run of a model measured with packed pages, relative to raw ones.
+struct EvaluationSummary {
+  std::string model, revision, rotation, codec, date, source;
+  double perplexity_change = 0;  // 0.005: half a per cent worse
+  double kl = 0;                 // nats a token
+  uint64_t tokens = 0;
+  bool within_bounds = false;  // answer: good enough for 2-bit codecs at this daemon
+};
 // What the daemon says of itself to anybody.
 struct DaemonFacts {
   std::string version, node, ucx_transports;
@@ -47,6 +55,9 @@ class Admin {
   absl::Status Flush(const std::string& layout_hash_hex, const std::string& tenant);
   absl::StatusOr<RotationSummary> ImportRotation(const RotationFiles& files);
   absl::StatusOr<std::vector<RotationSummary>> ListRotations(const std::string& hash_prefix);
+  // What was kept, with the whole hash.
+  absl::StatusOr<EvaluationSummary> RecordEvaluation(const EvaluationSummary& evaluation);
+  absl::StatusOr<std::vector<EvaluationSummary>> ListEvaluations();
   // Hands the flat file to `sink` piece by piece; a status from it ends the call.
   absl::Status ExportRotation(const std::string& hash_prefix,
                               const std::function<absl::Status(const std::string&)>& sink);

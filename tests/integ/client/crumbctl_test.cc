@@ -96,6 +96,9 @@ TEST_F(Crumbctl, EveryCommandHasHelpWithAnExample) {
       {"rotation", "ls"},
       {"rotation", "show"},
       {"rotation", "export"},
+      {"quality"},
+      {"quality", "record"},
+      {"quality", "ls"},
       {"bench"},
       {"bench", "get"},
       {"bench", "put"},
@@ -134,6 +137,9 @@ TEST_F(Crumbctl, WrongUsageIsExit2) {
       {"bench", "get", "--depth", "0"},
       {"bench", "get", "--value-bytes", "1KiB", "--layout", "x"},
       {"bench", "get", "--transport", "pigeon"},
+      {"quality"},
+      {"quality", "record"},
+      {"quality", "record", "/nonexistent"},
       {"rotation", "import", "a", "b", "c", "--model", "m", "--revision", "r"},
       {"page", "inspect", "x", "--rows"},
       {"--deadline-ms", "0", "status"},
@@ -161,6 +167,7 @@ TEST_F(Crumbctl, NobodyThereIsExit3) {
                                              {"layout", "ls"},
                                              {"flush"},
                                              {"rotation", "ls"},
+                                             {"quality", "ls"},
                                              {"lookup", "--layout", "small", "k"},
                                              {"bench", "get", "--seconds", "1"}}) {
     const Outcome outcome = Run(args);

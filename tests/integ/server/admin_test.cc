@@ -144,6 +144,48 @@ TEST_F(AdminTest, ACalibratedSetAndAcceptMakeTwoBitsTheDefault) {
   EXPECT_EQ(worker_->Get("k").data, before.data);
 }
 
+TEST_F(AdminTest, ARecordedEvaluationMakesTwoBitsTheDefaultAlsoAfterARestart) {
+  Start();
+  v1::RotationInfo info;
+  ASSERT_TRUE(Import({{"set.rot", Small(testing::Calibration::kFull)}}, &info).ok());
+  v1::Evaluation evaluation;
+  evaluation.set_model("example/small");
+  evaluation.set_revision("r1");
+  evaluation.set_rotation("ffffffffffff");
+  evaluation.set_codec("crumb-int2");
+  evaluation.set_perplexity_change(0.005);
+  evaluation.set_kl(0.0071);
+  evaluation.set_tokens(16384);
+  evaluation.set_date("2026-01-31");
+  evaluation.set_source("a test");
+  v1::EvaluationVerdict kept;
+  EXPECT_EQ(worker_->admin().RecordEvaluation(Context().get(), evaluation, &kept).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  const std::string hex =
+      Hex({reinterpret_cast<const uint8_t*>(info.hash().data()), info.hash().size()});
+  evaluation.set_rotation(hex.substr(0, 12));
+  evaluation.set_date("soon");
+  EXPECT_EQ(worker_->admin().RecordEvaluation(Context().get(), evaluation, &kept).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_TRUE(worker_->Register(SmallModel()).ok());
+  EXPECT_EQ(worker_->layout().codec(), "crumb-int4");
+  evaluation.set_date("2026-01-31");
+  const grpc::Status recorded =
+      worker_->admin().RecordEvaluation(Context().get(), evaluation, &kept);
+  ASSERT_TRUE(recorded.ok()) << recorded.error_message();
+  EXPECT_EQ(kept.evaluation().rotation(), hex);
+  EXPECT_TRUE(kept.within_bounds());
+  ASSERT_TRUE(worker_->Register(SmallModel()).ok());
+  EXPECT_EQ(worker_->layout().codec(), "crumb-int2");
+  ASSERT_EQ(daemon_->Stop().code, 0);
+  ASSERT_TRUE(daemon_->Start());
+  worker_ = std::make_unique<RpcWorker>(daemon_->grpc());
+  v1::ListEvaluationsReply list;
+  ASSERT_TRUE(worker_->admin().ListEvaluations(Context().get(), {}, &list).ok());
+  ASSERT_EQ(list.evaluations_size(), 1);
+  EXPECT_EQ(list.evaluations(0).SerializeAsString(), kept.SerializeAsString());
+}
+
 TEST_F(AdminTest, PublishedRotationsAreImportedFromTheirTwoFiles) {
   Start();
   v1::RotationInfo info;

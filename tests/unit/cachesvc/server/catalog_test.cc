@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cachesvc/base/bytes.h"
 #include "tests/unit/cachesvc/server/rotation_samples.h"
 #include "tests/unit/cachesvc/server/temp_dir.h"
 
@@ -203,6 +204,37 @@ TEST_F(CatalogTest, AFullDiskLosesNothingAndSaysSo) {
   EXPECT_EQ(Open()->dropped(), 0u);
   ASSERT_TRUE(catalog->PutLayout(Sample("b", "x"), Int4Ladder()).ok());
   EXPECT_EQ(Open()->layouts().size(), 2u);
+}
+
+TEST_F(CatalogTest, EvaluationsComeBackAndTheNewestOfASubjectCounts) {
+  Evaluation one{.model = "m",
+                 .revision = "r",
+                 .rotation = Sha256Of(AsBytes("set")),
+                 .codec = CodecKind::kCrumbInt2,
+                 .perplexity_change = 0.3,
+                 .kl = 1.5,
+                 .tokens = 7,
+                 .date = "2026-01-31",
+                 .source = "first"};
+  auto catalog = Open();
+  ASSERT_TRUE(catalog->PutEvaluation(one).ok());
+  Evaluation other = one;
+  other.codec = CodecKind::kOscarInt2;
+  ASSERT_TRUE(catalog->PutEvaluation(other).ok());
+  one.source = "second";
+  one.kl = 0.25;
+  ASSERT_TRUE(catalog->PutEvaluation(one).ok());
+  catalog = Open();
+  EXPECT_EQ(catalog->dropped(), 0u);
+  ASSERT_EQ(catalog->evaluations().size(), 2u);
+  EXPECT_EQ(catalog->evaluations()[0].codec, CodecKind::kOscarInt2);
+  EXPECT_EQ(catalog->evaluations()[0].source, "first");
+  const Evaluation& kept = catalog->evaluations()[1];
+  EXPECT_EQ(kept.source, "second");
+  EXPECT_EQ(kept.kl, 0.25);
+  EXPECT_EQ(kept.perplexity_change, 0.3);
+  EXPECT_EQ(kept.tokens, 7u);
+  EXPECT_EQ(kept.rotation, one.rotation);
 }
 
 TEST_F(CatalogTest, RotationSetsAreFilesNamedByTheirHash) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/unit/cachesvc/base/identity_samples.h"
 #include "tests/unit/cachesvc/server/rotation_samples.h"
 
@@ -31,7 +33,9 @@ class CodecChoiceTest : public ::testing::Test {
                         .cache = &cache_,
                         .wish = wish_,
                         .config = &config_,
-                        .rotations = rotations_});
+                        .rotations = rotations_,
+                        .evaluations = evaluations_,
+                        .bounds = {.perplexity_permille_max = 20, .kl_millinats_max = 50}});
   }
   CodecChoice Good() {
     auto choice = Choose();
@@ -43,6 +47,18 @@ class CodecChoiceTest : public ::testing::Test {
     EXPECT_EQ(choice.status().code(), code) << choice.status();
     return std::string(choice.status().message());
   }
+  // Of the default codec with the set at hand: good enough.
+  Evaluation Evaluated() const {
+    return {.model = identity_.model,
+            .revision = identity_.revision,
+            .rotation = rotations_->hash(),
+            .codec = CodecKind::kCrumbInt2,
+            .perplexity_change = 0.005,
+            .kl = 0.0071,
+            .tokens = 16384,
+            .date = "2026-01-31",
+            .source = "a test"};
+  }
   static std::vector<CodecKind> Kinds(const CodecChoice& choice) {
     std::vector<CodecKind> kinds;
     for (const CodecDescriptor& descriptor : choice.ladder) kinds.push_back(descriptor.kind);
@@ -53,6 +69,7 @@ class CodecChoiceTest : public ::testing::Test {
   CodecWish wish_;
   CodecConfig config_;
   std::shared_ptr<const RotationSet> rotations_;
+  std::vector<Evaluation> evaluations_;
   std::unique_ptr<Layout> layout_;
   CodecCache cache_;
 };
@@ -82,6 +99,76 @@ TEST_F(CodecChoiceTest, ACalibratedSetAndTheOperatorsWordGiveTwoBits) {
                                         CodecKind::kCrumbInt4, CodecKind::kRaw}));
   EXPECT_EQ(choice.ladder[0].rotation_set, rotations_->hash());
   EXPECT_THAT(choice.note, IsEmpty());
+}
+
+TEST_F(CodecChoiceTest, ACalibratedSetAndAGoodEvaluationGiveTwoBits) {
+  rotations_ = SmallSet(identity_, Calibration::kFull);
+  evaluations_ = {Evaluated()};
+  const CodecChoice choice = Good();
+  EXPECT_EQ(Kinds(choice).front(), CodecKind::kCrumbInt2);
+  EXPECT_THAT(choice.note, IsEmpty());
+  wish_.codec = "crumb-int2";
+  EXPECT_EQ(Kinds(Good()).front(), CodecKind::kCrumbInt2);
+  wish_.codec = "oscar-int2";  // another codec than the evaluated one
+  EXPECT_THAT(Refused(), HasSubstr("no evaluation"));
+}
+
+TEST_F(CodecChoiceTest, AnEvaluationOfSomethingElseIsNone) {
+  rotations_ = SmallSet(identity_, Calibration::kFull);
+  for (int field = 0; field < 4; ++field) {
+    Evaluation other = Evaluated();
+    if (field == 0) other.model += "x";
+    if (field == 1) other.revision += "x";
+    if (field == 2) other.rotation[0] ^= 1;
+    if (field == 3) other.codec = CodecKind::kCrumbK3V2;
+    evaluations_ = {other};
+    const CodecChoice choice = Good();
+    EXPECT_EQ(Kinds(choice).front(), CodecKind::kCrumbInt4) << field;
+    EXPECT_THAT(choice.note, HasSubstr("crumbctl quality record")) << field;
+  }
+}
+
+TEST_F(CodecChoiceTest, ABadEvaluationIsNamedWithItsFigures) {
+  rotations_ = SmallSet(identity_, Calibration::kFull);
+  evaluations_ = {Evaluated()};
+  evaluations_[0].perplexity_change = 0.021;
+  EXPECT_EQ(Kinds(Good()).front(), CodecKind::kCrumbInt4);
+  EXPECT_THAT(Good().note, HasSubstr("perplexity +2.1 %"));
+  evaluations_[0] = Evaluated();
+  evaluations_[0].kl = 0.051;
+  EXPECT_THAT(Good().note, HasSubstr("quality.kl_millinats_max (50)"));
+  evaluations_[0].kl = 0.05;
+  EXPECT_EQ(Kinds(Good()).front(), CodecKind::kCrumbInt2);
+}
+
+TEST(EvaluationTest, EveryFieldIsChecked) {
+  const Evaluation good{.model = "m",
+                        .revision = "r",
+                        .rotation = {},
+                        .codec = CodecKind::kCrumbInt2,
+                        .perplexity_change = -0.01,
+                        .kl = 0,
+                        .tokens = 1,
+                        .date = "2026-02-28",
+                        .source = "s"};
+  EXPECT_TRUE(CheckEvaluation(good).ok());
+  const auto refused = [&good](auto change, const char* field) {
+    Evaluation bad = good;
+    change(&bad);
+    const absl::Status status = CheckEvaluation(bad);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  };
+  refused([](Evaluation* e) { e->model.clear(); }, "model");
+  refused([](Evaluation* e) { e->revision.assign(2000, 'x'); }, "revision");
+  refused([](Evaluation* e) { e->source.clear(); }, "source");
+  refused([](Evaluation* e) { e->date = "2026-02-30"; }, "date");
+  refused([](Evaluation* e) { e->date = "yesterday"; }, "date");
+  refused([](Evaluation* e) { e->tokens = 0; }, "tokens");
+  refused([](Evaluation* e) { e->perplexity_change = std::nan(""); }, "perplexity_change");
+  refused([](Evaluation* e) { e->perplexity_change = -1; }, "perplexity_change");
+  refused([](Evaluation* e) { e->kl = -0.1; }, "kl");
+  refused([](Evaluation* e) { e->kl = INFINITY; }, "kl");
 }
 
 TEST_F(CodecChoiceTest, AnUncalibratedSetDoesNot) {
