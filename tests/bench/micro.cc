@@ -168,7 +168,7 @@ void MailboxRoundTrip(benchmark::State& state) {
   Mailbox mailbox(1024);
   Task task;
   for (auto unused : state) {
-    mailbox.Push({.run = nullptr, .arg = &mailbox});
+    mailbox.Push({.run = [](void*) {}, .arg = &mailbox});
     mailbox.Pop(&task);
   }
   state.SetItemsProcessed(state.iterations());
