@@ -59,7 +59,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 }
 
 SegmentLog::RecoverySink* Engine::recovery_sink() { return impl_.get(); }
-void Engine::SetLog(SegmentLog* log) { impl_->log = log; }
+void Engine::SetLog(SegmentLog* log) {
+  impl_->log = log;
+  impl_->LinkRecovered();
+}
 
 uint32_t Engine::AddTransport(Transport* transport, MappedMemory* mapped) {
   impl_->transports.push_back(transport);

@@ -72,7 +72,7 @@ class Engine final : public Poller {
 
   // For SegmentLog::Open, before the first Poll.
   SegmentLog::RecoverySink* recovery_sink();
-  // Before the first Poll. Without a log there is no NVMe tier.
+  // Before the first Poll, after SegmentLog::Open. Without a log there is no NVMe tier.
   void SetLog(SegmentLog* log);
 
   // REQUIRES: before the first Poll. Returns the transport's index. With `mapped`, peers introduce

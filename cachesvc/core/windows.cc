@@ -9,8 +9,6 @@
 namespace crumb::core {
 namespace {
 
-constexpr uint32_t kRecoverySpanTokens = 1024;  // windows are not known yet then
-
 uint64_t OwnEnd(const Entry& entry) { return uint64_t{entry.token_start} + entry.token_count; }
 
 // Whether a chain that reaches `newest` leaves the page behind its window.
@@ -79,12 +77,38 @@ void EngineBasics::NoteCommit(const Block& block, EntryId id) {
 
 void EngineBasics::NoteRecovered(EntryId id) {
   const Entry& entry = index.at(id);
-  uint32_t newest = chains.newest_end(id);
-  if (entry.token_start != kTokenStartUnknown) {
-    newest = std::max(newest, static_cast<uint32_t>(OwnEnd(entry)));
+  if (entry.token_start == kTokenStartUnknown) return;
+  chains.SetNewestEnd(id, std::max(chains.newest_end(id), static_cast<uint32_t>(OwnEnd(entry))));
+}
+
+// What was recovered learns how far its chains reach. WHY at the end, and leaves first: windows are
+// not known yet, so that no walk could stop at one, and a log may have a chain in any order. Each
+// page is passed once for every branch behind it; afterwards the others have little to add.
+void EngineBasics::LinkRecovered() {
+  for (const bool leaves : {true, false}) {
+    for (EntryId id = 0; id < index.scan_end(); ++id) {
+      const Entry& entry = index.at(id);
+      if (!entry.live || (entry.children == 0) != leaves) continue;
+      TellAncestors(entry.parent_prefix, chains.newest_end(id));
+    }
   }
-  chains.SetNewestEnd(id, newest);
-  GrowChain(entry.parent_prefix, newest, kRecoverySpanTokens);
+}
+
+// Ends: a page that knows the end is not passed again.
+void EngineBasics::TellAncestors(uint64_t prefix, uint32_t end) {
+  while (prefix != 0) {
+    const EntryId id = index.FindPrefix(prefix);
+    if (id == kNoId) {
+      Ghost* ghost = chains.FindGhost(prefix);
+      if (ghost == nullptr || ghost->newest_end >= end) return;
+      ghost->newest_end = end;
+      prefix = ghost->parent_prefix;
+      continue;
+    }
+    if (chains.newest_end(id) >= end) return;
+    chains.SetNewestEnd(id, end);
+    prefix = index.at(id).parent_prefix;
+  }
 }
 
 void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {

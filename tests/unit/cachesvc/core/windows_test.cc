@@ -180,6 +180,23 @@ TEST(EngineWindowsTest, ARestartKnowsTheChainsThatItFindsOnDisk) {
   EXPECT_EQ(PutAt(rig, 10, 4).precision, Precision::kInt2) << "a page that was late";
 }
 
+// 2048 tokens is what Qwen3-8B has: more than a page may be behind the end that a restart knows.
+TEST(EngineWindowsTest, ARestartKnowsHowFarLongChainsReachBeyondAWideWindow) {
+  constexpr uint64_t kPages = 240;
+  RigOptions options = Windowed(16 << 20);
+  options.main_bytes = 8 << 20;
+  options.windows.recent_tokens = 2048;
+  Rig rig(options);
+  for (uint64_t at = 0; at < kPages; ++at) {
+    ASSERT_EQ(PutAt(rig, 1000, at, kWireFlagDurable).result, BlockResult::kOk) << at;
+  }
+  EXPECT_EQ(PutAt(rig, 1000, 10).result, BlockResult::kExists);
+  rig.Restart();
+  EXPECT_EQ(rig.Lookup(1010).precision, Precision::kInt2);
+  EXPECT_EQ(PutAt(rig, 1000, 10).result, BlockResult::kExists) << "an old page of a long chain";
+  EXPECT_EQ(rig.Lookup(1010).precision, Precision::kInt2);
+}
+
 TEST(EngineWindowsTest, LookupSaysHowManyTokensAtThePrefixEndAreRaw) {
   Rig rig(Windowed());
   PutChain(rig, 10, 6);  // r222rr
