@@ -15,7 +15,7 @@
 
 namespace crumb::core {
 
-inline constexpr uint32_t kChainWalkMax = 4096;  // pages within one window, at most
+inline constexpr uint32_t kChainWalkMax = kWindowPagesMax;
 
 struct BoundCodec {
   std::shared_ptr<const PageCodec> codec;

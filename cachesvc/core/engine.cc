@@ -71,6 +71,10 @@ uint32_t Engine::AddTransport(Transport* transport, MappedMemory* mapped) {
   return static_cast<uint32_t>(impl_->transports.size()) - 1;
 }
 
+absl::Status Engine::CheckLayout(LayoutBinding binding) const {
+  return Binding::Make(impl_->options.secret, std::move(binding), *impl_->options.pool).status();
+}
+
 absl::Status Engine::BindLayout(uint32_t handle, LayoutBinding binding) {
   CRUMB_ASSIGN(auto made,
                Binding::Make(impl_->options.secret, std::move(binding), *impl_->options.pool));

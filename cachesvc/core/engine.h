@@ -83,6 +83,8 @@ class Engine final : public Poller {
   // INVALID_ARGUMENT: no raw codec last in a ladder, codecs that do not fit the parts, or pages too
   // large for the pool, with the remedy.
   absl::Status BindLayout(uint32_t handle, LayoutBinding binding);
+  // What BindLayout would say of the binding; binds nothing.
+  absl::Status CheckLayout(LayoutBinding binding) const;
   absl::Status OpenSession(SessionId session, std::string tenant);
   // Ties a transport's peer to a session; its messages must carry that session's id.
   absl::Status AttachPeer(SessionId session, uint32_t transport, PeerId peer);

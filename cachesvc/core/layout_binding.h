@@ -13,6 +13,8 @@
 
 namespace crumb {
 
+inline constexpr uint32_t kWindowPagesMax = 4096;  // in one recent window: a chain is walked so far
+
 // OSCAR's windows in a page store (docs/windows.md): pages that hold the first `sink_tokens` of a
 // sequence stay raw; others are raw while they end within `recent_tokens` of its newest end.
 struct WindowPolicy {

@@ -240,6 +240,8 @@ void EngineImpl::CompleteRequest(uint32_t id) {
       took_us);
   if (request.peer != kNoId && !TrySend(request)) {
     unsent.push_back(id);
+    request.overdue = true;  // the peer's, from now on: it has a grace to read its replies
+    request_timers.Set(id, now() + options.limits.transfer_grace_us);
     return;
   }
   FreeRequest(id);
@@ -265,12 +267,13 @@ void EngineImpl::CancelRequest(uint32_t id, BlockResult result) {
   }
 }
 
-// A transfer that outlives its deadline by so much has a peer that is stopped or stuck: what it
-// holds of ours must not stay with it for ever. The memory is ours again when the transport says
-// so.
+// A transfer that outlives its deadline by so much, or a reply that is not taken for so long, has a
+// peer that is stopped or stuck: what it holds of ours must not stay with it for ever. The memory
+// is ours again when the transport says so.
 void EngineImpl::DropStalledPeer(uint32_t id) {
   const Request& request = requests[id];
   const bool stalled =
+      request.blocks_left == 0 ||
       std::any_of(request.blocks.begin(), request.blocks.end(), [this](uint32_t block) {
         return block != kNoId && blocks[block].pending == Pending::kTransfer;
       });

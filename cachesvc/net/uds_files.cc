@@ -30,6 +30,7 @@ UdsRefusal UdsCore::MapFile(UdsPeerRecord* peer, const UdsFrame& frame, int fd) 
   if (peer->files.size() >= options_.files_per_peer_max || frame.value > left) {
     return UdsRefusal::kTooMany;
   }
+  if (fd < 0) return UdsRefusal::kNoMapping;  // no descriptor was left to take it
   UdsMapping mapping;
   const UdsRefusal refusal = UdsMap(fd, frame.value, &mapping);
   if (refusal != UdsRefusal::kNone) return refusal;

@@ -96,7 +96,7 @@ UdsPeerRecord* UdsCore::AddPeer(int fd) {
   socklen_t size = sizeof(credentials);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return nullptr;
   // The socket's mode says so already; a path that was made world-writable must not change it.
-  if (credentials.uid != geteuid() && credentials.uid != 0 && geteuid() != 0) return nullptr;
+  if (credentials.uid != geteuid() && credentials.uid != 0) return nullptr;
   const auto place = std::find_if(peers_.begin(), peers_.end(), [](const UdsPeerRecord& peer) {
     return peer.state == UdsPeerState::kFree;
   });
@@ -112,7 +112,10 @@ UdsPeerRecord* UdsCore::AddPeer(int fd) {
   epoll_event event{};
   event.events = peer.watched = EPOLLIN;
   event.data.u64 = peer.id.value;
-  CRUMB_CHECK(epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0);
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {  // max_user_watches, or no memory
+    peer = UdsPeerRecord{};
+    return nullptr;
+  }
   return &peer;
 }
 

@@ -150,7 +150,9 @@ UdsIo UdsReceive(int socket, MutableBytes buffer, UdsPacket* packet) {
   } while (got < 0 && errno == EINTR);
   if (got < 0) return errno == EAGAIN ? UdsIo::kAgain : UdsIo::kClosed;
   const Descriptors fds = TakeDescriptors(&message);
-  const bool cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet->lost = (message.msg_flags & MSG_CTRUNC) != 0 && fds.count == 0;
+  const bool cut = (message.msg_flags & MSG_TRUNC) != 0 ||
+                   ((message.msg_flags & MSG_CTRUNC) != 0 && !packet->lost);
   packet->whole = !cut && fds.count <= 1;
   packet->bytes = static_cast<size_t>(got);
   if (packet->whole) {

@@ -25,6 +25,7 @@ UdsIo UdsSend(int socket, Bytes header, Bytes body, int fd);
 struct UdsPacket {
   size_t bytes = 0;
   int fd = -1;        // the receiver's to close
+  bool lost = false;  // a descriptor came, and this process has no room for another
   bool whole = true;  // false: cut, or with more or other descriptors than one; all were closed
 };
 // `buffer` is at least one byte longer than any packet that is accepted.

@@ -95,7 +95,7 @@ struct Daemon::Impl {
   absl::Status StartShard();
   void StartControl();
   void Tick();
-  absl::Status Bind(uint32_t handle, LayoutBinding binding);
+  absl::Status Bind(uint32_t handle, LayoutBinding binding, Registrar::BindStep step);
   void AskShard(Snapshot* snapshot);
   void WarnOfUnknownPositions(const std::vector<uint64_t>& identities);
   size_t positions_warned = 0;  // by snapshot_mutex
@@ -137,11 +137,12 @@ absl::Status Daemon::Impl::StartShard() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Impl::Bind(uint32_t handle, LayoutBinding binding) {
+absl::Status Daemon::Impl::Bind(uint32_t handle, LayoutBinding binding, Registrar::BindStep step) {
   auto bound = std::make_shared<absl::Status>();
   CRUMB_TRY(shard->Call(
-      [handle, binding = std::move(binding), bound](const ShardView& view) {
-        *bound = view.engine.BindLayout(handle, binding);
+      [handle, binding = std::move(binding), bound, step](const ShardView& view) {
+        *bound = step == Registrar::BindStep::kCheck ? view.engine.CheckLayout(binding)
+                                                     : view.engine.BindLayout(handle, binding);
       },
       kBindTimeoutUs));
   return *bound;
@@ -357,7 +358,9 @@ absl::Status Daemon::Start() {
   d.watch.Say("building the codecs of known layouts");
   d.registrar = std::make_unique<Registrar>(
       d.config, d.catalog.get(), &d.layouts,
-      [&d](uint32_t handle, LayoutBinding binding) { return d.Bind(handle, std::move(binding)); });
+      [&d](uint32_t handle, LayoutBinding binding, Registrar::BindStep step) {
+        return d.Bind(handle, std::move(binding), step);
+      });
   std::vector<std::string> said = d.registrar->BindAll();
   for (const std::string& problem : said) d.log.Warning(problem);
   for (const std::string& lost : d.LostPages()) {

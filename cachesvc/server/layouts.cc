@@ -123,8 +123,7 @@ std::shared_ptr<const BoundLayout> Registrar::Describe(const Request& request, u
   bound->rotation = choice.rotations ? Hex(choice.rotations->hash()) : "";
   bound->codec_id = choice.ladder.front().id();
   if (choice.ladder.front().kind != CodecKind::kRaw) {
-    bound->windows =
-        FormatWindows(WindowsOf(config_.codec.windows, binding.layout->identity().model));
+    bound->windows = FormatWindows(WindowsFor(config_.codec.windows, binding.layout->identity()));
   }
   for (size_t part = 0; part < binding.layout->parts().size(); ++part) {
     const uint64_t raw = binding.layout->parts()[part].raw_bytes;
@@ -183,7 +182,7 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
   binding.tenant = request.tenant;
   binding.keep_non_finite_raw = request.wish.keep_non_finite_raw;
   binding.unknown_position_precision = ParsePrecision(config_.codec.unknown_position_precision);
-  binding.windows = WindowsOf(config_.codec.windows, request.identity.model).windows;
+  binding.windows = WindowsFor(config_.codec.windows, request.identity).windows;
   std::string note;
   CatalogLayout record{.tenant = request.tenant,
                        .canonical = binding.layout->canonical(),
@@ -210,6 +209,10 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
     return absl::ResourceExhaustedError(
         absl::StrCat("limits.layouts (", config_.limits.layouts, ") are registered: raise it"));
   }
+  const uint32_t handle =
+      known != handles_.end() ? known->second : static_cast<uint32_t>(handles_.size() + 1);
+  // What the engine refuses must not be in the catalog: it would take a place at every start.
+  CRUMB_TRY(bind_(handle, binding, BindStep::kCheck));
   record.codec_id = choice.ladder.front().id();
   CRUMB_TRY(catalog_->PutLayout(record, choice.ladder));
   const CatalogLayout* stored = catalog_->FindLayout(record.tenant, record.canonical);
@@ -219,15 +222,13 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
     absl::StrAppend(&choice.note, choice.note.empty() ? "" : "; ", what,
                     ": pages stored with it are misses");
   }
-  const uint32_t handle =
-      known != handles_.end() ? known->second : static_cast<uint32_t>(handles_.size() + 1);
   const auto before = bindings_.find(handle);
   const bool same = before != bindings_.end() && before->second.effort == binding.effort &&
                     before->second.keep_non_finite_raw == binding.keep_non_finite_raw &&
                     before->second.windows == binding.windows &&
                     before->second.ladder == binding.ladder &&
                     before->second.readers == binding.readers;
-  if (!same) CRUMB_TRY(bind_(handle, binding));
+  if (!same) CRUMB_TRY(bind_(handle, binding, BindStep::kTake));
   Request described = request;
   described.name = stored->name;
   std::shared_ptr<const BoundLayout> bound = Describe(described, handle, choice, binding);
@@ -246,6 +247,12 @@ std::string Registrar::MissingFile(uint64_t identity_prefix, uint64_t codec_id) 
       for (const auto& codec : readers) {
         if (codec->descriptor().id() == codec_id) return "";
       }
+    }
+  }
+  if (!known) {
+    for (const CatalogLayout& stored : catalog_->layouts()) {
+      const auto layout = Layout::FromCanonical(AsBytes(stored.canonical));
+      if (layout.ok() && layout->hash().prefix64() == identity_prefix) return "";
     }
   }
   const CodecDescriptor* descriptor = known ? catalog_->FindDescriptor(codec_id) : nullptr;

@@ -52,8 +52,9 @@ class LayoutTable {
 // One thread: control.
 class Registrar {
  public:
-  // Hands a binding to the engine; blocks until it took it.
-  using Bind = std::function<absl::Status(uint32_t handle, LayoutBinding binding)>;
+  // Has the engine check a binding, or take it; blocks until it did.
+  enum class BindStep : uint8_t { kCheck, kTake };
+  using Bind = std::function<absl::Status(uint32_t handle, LayoutBinding binding, BindStep step)>;
 
   Registrar(const Config& config, Catalog* catalog, LayoutTable* table, Bind bind);
 
@@ -61,7 +62,7 @@ class Registrar {
   std::vector<std::string> BindAll();
 
   // The file of data_dir, relative to it, whose loss keeps pages of this kind from being served:
-  // the catalog, or a rotation set. Empty: they are served.
+  // the catalog, or a rotation set. Empty: they are served, or BindAll said why not.
   std::string MissingFile(uint64_t identity_prefix, uint64_t codec_id) const;
 
   struct Request {

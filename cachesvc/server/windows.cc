@@ -1,6 +1,8 @@
 // The table of windows and the text form of rules. No state.
 #include "cachesvc/server/windows.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -107,6 +109,16 @@ WindowRule WindowsOf(const std::string& text, const std::string& model) {
                       .sink_tokens = found->sink_tokens,
                       .recent_tokens = found->recent_tokens},
           .source = found->source};
+}
+
+WindowRule WindowsFor(const std::string& text, const Identity& identity) {
+  WindowRule rule = WindowsOf(text, identity.model);
+  const uint64_t most = uint64_t{kWindowPagesMax} * std::max(identity.page_tokens, 1u);
+  if (!rule.windows.on || rule.windows.recent_tokens <= most) return rule;
+  rule.source = absl::StrCat(rule.source, ", cut from ", rule.windows.recent_tokens, ": at most ",
+                             kWindowPagesMax, " pages");
+  rule.windows.recent_tokens = static_cast<uint32_t>(most);
+  return rule;
 }
 
 std::string FormatWindows(const WindowRule& rule) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/base/identity.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/core/layout_binding.h"
 
@@ -24,6 +25,10 @@ absl::StatusOr<std::vector<WindowRule>> ParseWindows(const std::string& text);
 
 // REQUIRES: `text` was parsed without error.
 WindowRule WindowsOf(const std::string& text, const std::string& model);
+
+// The same for a layout: a recent window that holds more pages than a chain is walked (4096) is cut
+// to so many, and the source says so.
+WindowRule WindowsFor(const std::string& text, const Identity& identity);
 
 // "64/256 (OSCAR's recipes)" or "off (codec.windows)".
 std::string FormatWindows(const WindowRule& rule);

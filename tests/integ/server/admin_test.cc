@@ -186,6 +186,24 @@ TEST_F(AdminTest, ARecordedEvaluationMakesTwoBitsTheDefaultAlsoAfterARestart) {
   EXPECT_EQ(list.evaluations(0).SerializeAsString(), kept.SerializeAsString());
 }
 
+// It would take another's place at every start.
+TEST_F(AdminTest, ARefusedLayoutLeavesNoTrace) {
+  Start({"limits.layouts=1"});
+  v1::Identity large = SmallModel();
+  large.set_page_tokens(1024);
+  for (v1::AttentionGroup& group : *large.mutable_groups()) {
+    group.set_kv_heads(64);
+    group.set_k_dim(128);
+    group.set_v_dim(128);
+  }
+  EXPECT_THAT(worker_->Register(large).error_message(), HasSubstr("pool"));
+  EXPECT_THAT(worker_->Register(large).error_message(), HasSubstr("pool"));
+  ASSERT_EQ(daemon_->Stop().code, 0);
+  Start({"limits.layouts=1"});
+  EXPECT_THAT(daemon_->log(), Not(HasSubstr("misses")));
+  EXPECT_TRUE(worker_->Register(SmallModel()).ok());
+}
+
 TEST_F(AdminTest, PublishedRotationsAreImportedFromTheirTwoFiles) {
   Start();
   v1::RotationInfo info;

@@ -66,11 +66,14 @@ class InlineQueue final : public DeviceQueue {
 class HoldingTransport final : public Transport {
  public:
   bool hold = false;
+  PeerId deaf;  // takes no message
 
   explicit HoldingTransport(LoopbackTransport* inner) : inner_(inner) {}
   size_t held() const { return held_.size(); }
 
-  BlockResult Send(PeerId peer, Bytes message) override { return inner_->Send(peer, message); }
+  BlockResult Send(PeerId peer, Bytes message) override {
+    return peer == deaf ? BlockResult::kBusy : inner_->Send(peer, message);
+  }
   BlockResult Pull(const Transfer& transfer) override { return Start(transfer, true); }
   BlockResult Push(const Transfer& transfer) override { return Start(transfer, false); }
   absl::Status RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) override {

@@ -245,6 +245,27 @@ TEST(EngineDeadlineTest, APeerThatStallsPastTheGraceIsClosed) {
   EXPECT_EQ(rig.Put(2, PageOf(2)).result, BlockResult::kOk);
 }
 
+// Nor may one that does not read keep the places of requests.
+TEST(EngineDeadlineTest, APeerThatTakesNoReplyIsClosedPastTheGrace) {
+  RigOptions options;
+  options.limits.transfer_grace_us = 10'000;
+  Rig rig(options);
+  rig.AddWorker({.session = 2});
+  rig.wire->deaf = rig.worker(1).peer;
+  for (uint64_t key = 0; key < 8; ++key) rig.worker(1).Send(GetOf(key));
+  rig.Settle();
+  EXPECT_EQ(rig.engine->stats().in_flight[static_cast<size_t>(EngineOp::kGet)], 8u);
+  rig.clock.Advance(9'999);
+  rig.Settle();
+  EXPECT_EQ(rig.engine->PeersOf({2}), 1u);
+  rig.clock.Advance(1);
+  rig.Settle();
+  EXPECT_EQ(rig.engine->PeersOf({2}), 0u);
+  EXPECT_EQ(rig.engine->PeersOf({1}), 1u);
+  EXPECT_EQ(rig.engine->stats().in_flight[static_cast<size_t>(EngineOp::kGet)], 0u);
+  rig.ExpectAtRest();
+}
+
 // What is late for another reason is not the peer's fault.
 TEST(EngineDeadlineTest, APeerWhoseTransfersEndedIsNotClosed) {
   RigOptions options;

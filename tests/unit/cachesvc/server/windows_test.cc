@@ -38,6 +38,18 @@ TEST(WindowsTest, TheConfigurationOverridesForAllModelsOrByName) {
   EXPECT_EQ(Of("my/*=off, 4/16", "other"), own);
 }
 
+TEST(WindowsTest, AWindowOfTooManyPagesIsCutAndSaysSo) {
+  Identity identity;
+  identity.model = "x";
+  identity.page_tokens = 8;
+  const WindowRule cut = WindowsFor("64/65536", identity);
+  EXPECT_EQ(cut.windows.sink_tokens, 64u);
+  EXPECT_EQ(cut.windows.recent_tokens, 8u * 4096);
+  EXPECT_EQ(FormatWindows(cut), "64/32768 (codec.windows, cut from 65536: at most 4096 pages)");
+  identity.page_tokens = 16;
+  EXPECT_EQ(WindowsFor("64/65536", identity).windows.recent_tokens, 65536u);
+}
+
 TEST(WindowsTest, WhatIsNoRuleIsRefusedWithTheRemedy) {
   for (const char* bad : {"", "64", "64/", "/256", "64/256/1", "-1/256", "64/65537", "=64/256",
                           "a=auto", "auto,off", "a=64/256,", "on", "64 /256x"}) {
