@@ -63,8 +63,9 @@ double DaemonCpuSeconds(const Globals& globals) {
   return process["cpu_seconds"].is_number() ? process["cpu_seconds"].get<double>() : -1;
 }
 
-// One layer of opaque bytes; pages above the bound of a row are cut into "tokens".
-absl::StatusOr<client::LayoutSpec> OpaqueLayout(uint64_t value_bytes, const std::string& nonce) {
+// One layer of opaque bytes, the same for every run of one size: a layout stays registered, and
+// keys tell the runs apart. Pages above the bound of a row are cut into "tokens".
+absl::StatusOr<client::LayoutSpec> OpaqueLayout(uint64_t value_bytes) {
   uint64_t tokens = 1;
   while (tokens <= kPageTokensMax &&
          (value_bytes % tokens != 0 || value_bytes / tokens > kHeadDimMax)) {
@@ -76,13 +77,12 @@ absl::StatusOr<client::LayoutSpec> OpaqueLayout(uint64_t value_bytes, const std:
                                                    "4 KiB up to ", kRawPageBytesMax));
   }
   client::LayoutSpec spec;
-  spec.name = absl::StrCat("bench-", nonce);
+  spec.name = absl::StrCat("bench-", value_bytes);
   spec.model = "crumbctl-bench";
   spec.revision = "1";
   spec.weights_dtype = "none";
   spec.dtype = "opaque";
   spec.rope_kind = "none";
-  spec.name_space = nonce;
   spec.codec = "raw";
   spec.page_tokens = static_cast<uint32_t>(tokens);
   client::LayerGroup& group = spec.groups.emplace_back();
@@ -95,7 +95,7 @@ absl::StatusOr<client::LayoutSpec> OpaqueLayout(uint64_t value_bytes, const std:
 
 struct Run {
   BenchPlan plan;
-  client::LayoutSpec spec;  // own namespace
+  client::LayoutSpec spec;
   bool own = true;
   client::Layout layout;
   std::unique_ptr<BenchValues> values;
@@ -124,7 +124,7 @@ bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
       context->Usage(absl::StrCat("--value-bytes \"", args.size_text, "\": use 4096, 64KiB, 1MiB"));
       return false;
     }
-    absl::StatusOr<client::LayoutSpec> spec = OpaqueLayout(plan.value_bytes, plan.key_prefix);
+    absl::StatusOr<client::LayoutSpec> spec = OpaqueLayout(plan.value_bytes);
     if (!spec.ok()) {
       context->Fail(spec.status());
       return false;
@@ -194,21 +194,10 @@ void RunWorkers(const Globals& globals, Run* run) {
   for (const BenchTally& tally : run->tallies) run->total.Merge(tally);
 }
 
-// The namespace goes as a whole; keys under a layout of others go one by one.
-void CleanUp(Context* context, Run* run) {
-  if (!run->own) {
-    for (size_t i = 0; i < run->workers.size(); ++i) {
-      run->workers[i]->Clean(i < run->tallies.size() ? run->tallies[i].next_key : run->plan.keys);
-    }
-    return;
-  }
-  if (run->layout.hash_hex.empty()) return;
-  absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(context->globals);
-  absl::Status status = admin.status();
-  if (status.ok()) status = (*admin)->Flush(run->layout.hash_hex, "");
-  if (!status.ok()) {
-    context->err << "crumbctl: the benchmark's pages could not be deleted: " << status.message()
-                 << "; crumbctl flush --layout " << run->layout.hash_hex << "\n";
+// Deletes the run's keys.
+void CleanUp(Run* run) {
+  for (size_t i = 0; i < run->workers.size(); ++i) {
+    run->workers[i]->Clean(i < run->tallies.size() ? run->tallies[i].next_key : run->plan.keys);
   }
 }
 
@@ -308,7 +297,7 @@ void Bench(Context* context, const BenchArgs& args, BenchVerb verb, const char* 
                    << (run.total.wrong != 0 ? "pages came back wrong" : "no page moved") << "\n";
     }
   }
-  CleanUp(context, &run);
+  CleanUp(&run);
   std::signal(SIGINT, before);
 }
 
