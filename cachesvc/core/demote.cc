@@ -34,11 +34,8 @@ void EngineBasics::FindDue() {
     MakeDue(chains.front(FreshQueue::kGrowing), DemotionReason::kIdle);
   }
   if (fresh_wait.empty()) return;
-  const uint64_t bytes = PagePool::ClassBytes(blocks[fresh_wait.front()].slot_bytes);
-  const uint64_t used = pool().fresh_used_bytes();
-  const uint64_t room = used < FreshLimit() ? (FreshLimit() - used) / bytes : 0;
-  const uint64_t wanted = fresh_wait.size() > room ? fresh_wait.size() - room : 0;
-  while (chains.size(FreshQueue::kDue) + demotions.taken() < wanted) {
+  if (pool().FreshFits(blocks[fresh_wait.front()].slot_bytes, FreshLimit())) return;
+  while (chains.size(FreshQueue::kDue) + demotions.taken() < fresh_wait.size()) {
     const EntryId oldest = chains.front(FreshQueue::kGrowing);
     if (oldest == kNoId) return;
     MakeDue(oldest, DemotionReason::kFull);

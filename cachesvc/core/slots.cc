@@ -53,7 +53,7 @@ Grant EngineImpl::AcquireFresh(Block& block, uint64_t bytes) {
   block.slot_bytes = bytes;
   block.slot_kind = SlabKind::kFresh;
   const bool first = fresh_wait.empty() || retrying == &fresh_wait;
-  if (first && pool().fresh_used_bytes() + PagePool::ClassBytes(bytes) <= FreshLimit()) {
+  if (first && pool().FreshFits(bytes, FreshLimit())) {
     return AcquireSlot(block, bytes, SlabKind::kFresh);
   }
   const bool nothing_to_demote =

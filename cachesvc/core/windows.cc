@@ -36,7 +36,7 @@ void EngineBasics::PlaceBlock(Block& block) const {
   const bool windowed =
       block.form == PageForm::kRaw && position_known && windows.on && binding.lossy(part);
   if (!windowed) return;
-  const uint64_t raw_slot = PagePool::ClassBytes(PageSlotBytes(binding.part(part).raw_bytes));
+  const uint64_t run = pool().RunBytes(PageSlotBytes(binding.part(part).raw_bytes));
   const uint32_t count =
       block.wire.token_count == 0 ? binding.part(part).page_tokens : block.wire.token_count;
   const uint64_t own_end = uint64_t{block.wire.token_start} + count;
@@ -44,7 +44,7 @@ void EngineBasics::PlaceBlock(Block& block) const {
     block.place = Place::kSink;
   } else if (!IsPast(own_end, std::max(NewestEnd(block.key), static_cast<uint32_t>(own_end)),
                      windows.recent_tokens) &&
-             raw_slot <= FreshLimit()) {
+             run != 0 && run <= FreshLimit()) {
     block.place = Place::kFresh;
   } else {
     return;

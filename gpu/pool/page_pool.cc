@@ -458,6 +458,17 @@ uint64_t PagePool::fresh_used_bytes() const { return impl_->fresh_units * kUnit;
 uint64_t PagePool::fresh_slab_bytes() const {
   return impl_->fresh_slabs * impl_->units_per_slab * kUnit;
 }
+bool PagePool::FreshFits(uint64_t bytes, uint64_t limit) const {
+  const auto class_units = static_cast<uint32_t>(ClassBytes(bytes) / kUnit);
+  if (impl_->open_extents.contains(SlabClass{class_units, SlabKind::kFresh}.key())) return true;
+  const uint64_t run = RunBytes(bytes);
+  return run != 0 && run <= limit && fresh_slab_bytes() <= limit - run;
+}
+uint64_t PagePool::RunBytes(uint64_t bytes) const {
+  if (!CanEverFit(bytes)) return 0;
+  const auto class_units = static_cast<uint32_t>(ClassBytes(bytes) / kUnit);
+  return uint64_t{impl_->GeometryOf(class_units).slabs} * impl_->units_per_slab * kUnit;
+}
 uint64_t PagePool::staging_capacity_bytes() const {
   return 2 * static_cast<uint64_t>(impl_->staging[0]->units()) * kUnit;
 }

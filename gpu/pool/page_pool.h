@@ -82,6 +82,10 @@ class PagePool {
   SlabKind kind(SlotId slot) const;         // of a main slot
   uint64_t fresh_used_bytes() const;        // of used_bytes, in fresh slabs
   uint64_t fresh_slab_bytes() const;        // of the slabs that hold them
+  // True if a fresh page of `bytes` finds a slot without more than `limit` bytes of fresh slabs:
+  // one that is free in them, or one of a run that may yet become fresh.
+  bool FreshFits(uint64_t bytes, uint64_t limit) const;
+  uint64_t RunBytes(uint64_t bytes) const;  // of the run of slabs that its class takes; 0: never
   uint64_t staging_capacity_bytes() const;  // both halves
   uint64_t staging_used_bytes() const;
   uint64_t staging_free_bytes(StageHalf half) const;

@@ -130,20 +130,20 @@ TEST(EngineDemotionTest, DeleteFlushAndASecondPutMeetADemotionUnderWay) {
 
 TEST(EngineDemotionTest, AShareFullOfPinnedOldSlotsSaysNoSpaceAndNeverHangs) {
   RigOptions options = Windowed();
-  options.fresh_percent = 10;  // 8 raw slots
+  options.fresh_percent = 10;  // one slab, of 5 raw slots
   Rig rig(options);
-  for (uint64_t key = 1; key <= 8; ++key) rig.PutChained(key, 0, 64);
+  for (uint64_t key = 1; key <= 5; ++key) rig.PutChained(key, 0, 64);
   // Gets that never end hold all of them.
   rig.wire->hold = true;
-  for (uint64_t key = 1; key <= 8; ++key) {
+  for (uint64_t key = 1; key <= 5; ++key) {
     rig.worker().Send(
         {.type = WireType::kGet,
          .blocks = {{.digest = DigestNumber(key), .slot = static_cast<uint32_t>(key)}}});
   }
   for (int i = 0; i < 20; ++i) rig.Turn();
-  rig.worker().Fill(0, PageOf(9));
+  rig.worker().Fill(0, PageOf(6));
   const uint64_t put = rig.worker().Send(
-      {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(9), .token_start = 64}}});
+      {.type = WireType::kPut, .blocks = {{.digest = DigestNumber(6), .token_start = 64}}});
   for (int i = 0; i < 20; ++i) rig.Turn();
   rig.wire->hold = false;
   for (int i = 0; i < 200 && !rig.worker().Answered(put); ++i) {

@@ -114,14 +114,14 @@ TEST(EngineWindowsTest, GrowthKeepsTheRecentPagesOfAChainFromBeingIdle) {
 
 TEST(EngineWindowsTest, AFullShareDemotesTheOldestFirst) {
   RigOptions options = Windowed();
-  options.fresh_percent = 10;  // of 1 MiB: 8 raw slots
+  options.fresh_percent = 10;  // of 1 MiB: one slab, of 5 raw slots
   Rig rig(options);
-  for (uint64_t key = 1; key <= 8; ++key) rig.PutChained(key, 0, 64);
-  EXPECT_EQ(Precisions(rig, 1, 8), "rrrrrrrr");
-  EXPECT_EQ(rig.PutChained(9, 0, 64).precision, Precision::kRaw);
-  EXPECT_EQ(Precisions(rig, 1, 9), "2rrrrrrrr");
+  for (uint64_t key = 1; key <= 5; ++key) rig.PutChained(key, 0, 64);
+  EXPECT_EQ(Precisions(rig, 1, 5), "rrrrr");
+  EXPECT_EQ(rig.PutChained(6, 0, 64).precision, Precision::kRaw);
+  EXPECT_EQ(Precisions(rig, 1, 6), "2rrrrr");
   EXPECT_EQ(Demotions(rig, DemotionReason::kFull), 1u);
-  EXPECT_LE(rig.engine->stats().fresh_used_bytes, rig.engine->stats().fresh_capacity_bytes);
+  EXPECT_LE(rig.engine->stats().fresh_slab_bytes, rig.engine->stats().fresh_capacity_bytes);
 }
 
 TEST(EngineWindowsTest, APoolTooSmallForOneFreshPageEncodesAtOnce) {

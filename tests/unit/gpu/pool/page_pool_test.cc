@@ -152,6 +152,34 @@ TEST(PagePoolTest, ARunWithAPinIsNeverCleared) {
   EXPECT_FALSE(pool->BeginClear(64 * kKiB, small[0]));
 }
 
+TEST(PagePoolTest, TheFreshShareIsCountedInSlabsWhateverIsFreeInThem) {
+  const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
+  const uint64_t limit = 3 * 64 * kKiB;
+  EXPECT_EQ(pool->RunBytes(12 * kKiB), 64 * kKiB);
+  EXPECT_EQ(pool->RunBytes(100 * kKiB), 128 * kKiB);
+  EXPECT_EQ(pool->RunBytes(2048 * kKiB), 0u);
+  EXPECT_FALSE(pool->FreshFits(12 * kKiB, 63 * kKiB));
+  EXPECT_FALSE(pool->FreshFits(2048 * kKiB, 4096 * kKiB));
+  // Two slabs of five slots, one slot each in use: what is free in them serves their class alone.
+  std::vector<SlotId> slots;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(pool->FreshFits(12 * kKiB, limit));
+    slots.push_back(pool->Allocate(12 * kKiB, SlabKind::kFresh));
+  }
+  EXPECT_EQ(pool->fresh_slab_bytes(), 128 * kKiB);
+  for (int i = 0; i < 10; ++i) {
+    if (i % 5 != 0) pool->Release(slots[static_cast<size_t>(i)]);
+  }
+  EXPECT_EQ(pool->fresh_used_bytes(), 24 * kKiB);
+  EXPECT_TRUE(pool->FreshFits(12 * kKiB, 128 * kKiB));
+  EXPECT_FALSE(pool->FreshFits(16 * kKiB, 128 * kKiB));
+  EXPECT_TRUE(pool->FreshFits(16 * kKiB, limit));
+  EXPECT_FALSE(pool->FreshFits(100 * kKiB, limit)) << "it takes two slabs";
+  pool->Release(slots[0]);
+  EXPECT_EQ(pool->fresh_slab_bytes(), 64 * kKiB);
+  EXPECT_TRUE(pool->FreshFits(100 * kKiB, limit));
+}
+
 TEST(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 128 * kKiB);
   while (pool->Allocate(64 * kKiB).valid()) {
