@@ -79,9 +79,9 @@ class PagePool {
   uint64_t pinned_slots() const;    // main slots with at least one pin
   uint64_t used_slots() const;      // main
   uint64_t free_slabs() const;
-  SlabKind kind(SlotId slot) const;         // of a main slot
-  uint64_t fresh_used_bytes() const;        // of used_bytes, in fresh slabs
-  uint64_t fresh_slab_bytes() const;        // of the slabs that hold them
+  SlabKind kind(SlotId slot) const;   // of a main slot
+  uint64_t fresh_used_bytes() const;  // of used_bytes, in fresh slabs
+  uint64_t fresh_slab_bytes() const;  // of the slabs that hold them
   // True if a fresh page of `bytes` finds a slot without more than `limit` bytes of fresh slabs:
   // one that is free in them, or one of a run that may yet become fresh.
   bool FreshFits(uint64_t bytes, uint64_t limit) const;
