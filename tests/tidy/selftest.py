@@ -21,6 +21,12 @@ CASES = [
     ("lengths", "cachesvc/base/x.cc", "// x\nvoid F() {\n" + "  G();\n" * 71 + "}\n"),
     ("words", "cachesvc/base/x.h", "// x\n#pragma once\n"),
     ("words", "gpu/codec/x.cc", "// x\nvoid FastEncode();\n"),
+    ("words", "gpu/codec/cuda_x.cuh", "// x\n#pragma once\n"),
+    ("lengths", "gpu/codec/cuda_x.cu", "// x\n__global__ void F(P p) {\n" + "  G();\n" * 71 + "}\n"),
+    ("layers", "gpu/codec/x.cc", "// x\n#include <cuda_runtime.h>\n"),
+    ("layers", "gpu/codec/cuda_x.h", "// x\n#include <cuda_runtime.h>\n"),
+    ("bans", "gpu/codec/cuda_x.cu", "// x\nvoid F() { G<<<1, dim3{2}>>>(); }\n"),
+    ("bans", "gpu/codec/cuda_x.cu", "// x\nvoid F() { (void)cudaDeviceSynchronize(); }\n"),
 ]
 # headers: what the own file of a header that needs <vector> begins with, and whether the check has to complain. Only
 # an include before everything else lets the build prove the header; all others must be found by compiling it alone.

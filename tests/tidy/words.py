@@ -15,7 +15,7 @@ def main(root):
         for number, line in enumerate(code.splitlines(), 1):
             if re.search(r"\b(class|struct|void|auto|bool|int\w*|uint\w*)\s+\w*([Ff]ast|[Oo]ptimi[sz]ed)\w*\b", line):
                 problems.append(f"{name}:{number}: names do not claim speed: {line.strip()[:60]}")
-        if name.endswith(".h"):
+        if name.endswith((".h", ".cuh")):
             trimmed = re.sub(r"^client/include/", "", name)
             guard = "CRUMB_" + re.sub(r"[^A-Z0-9]", "_", re.sub(r"^crumb/", "", trimmed).upper()) + "_"
             if f"#ifndef {guard}\n#define {guard}\n" not in text:
