@@ -23,6 +23,12 @@ struct Track {
 
 constexpr uint32_t kExactTokens = kSinkTokens + kRecentTokens;
 
+Place PlaceOf(const Sample& sample, uint32_t page) {
+  if (page < kSinkTokens / kPageTokens) return kInSink;
+  const bool recent = page + kRecentTokens / kPageTokens >= sample.page_count();
+  return recent ? kInRecent : kBetween;
+}
+
 // A page that came back.
 struct PageAt {
   uint32_t repetition = 0;
@@ -91,12 +97,14 @@ absl::Status CheckPageBytes(const Sample& sample, const PageAt& at, Bytes raw, T
   const auto [repetition, page, precision] = at;
   const Sha256 hash = Sha256Of(raw);
   track.got[repetition][page] = hash;
+  const Place place = PlaceOf(sample, page);
+  ++track.row.got_at[place];
   if (precision != client::Precision::kRaw) {
     if (track.first[page] == Sha256{}) track.first[page] = hash;
     if (hash == track.first[page]) return absl::OkStatus();
     return Lost(track, repetition, page, "differs from the same page in another namespace");
   }
-  ++track.row.pages_exact;
+  ++track.row.raw_at[place];
   std::vector<uint8_t> wanted(sample.page_bytes());
   WritePage(sample, page, absl::MakeSpan(wanted));
   if (hash != Sha256Of(wanted)) return Lost(track, repetition, page, "differs from what was put");

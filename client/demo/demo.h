@@ -19,18 +19,23 @@ namespace crumb::demo {
 
 inline constexpr size_t kTiers = 5;  // by client::Tier
 
+// Where a page lies in its sequence, by the windows of the sample's model.
+enum Place : size_t { kInSink, kBetween, kInRecent };
+inline constexpr size_t kPlaces = 3;
+
 // What one codec did, over all its repetitions.
 struct CodecRow {
   std::string codec;            // asked for
   std::string codec_in_effect;  // what the daemon chose
   std::string note;             // why, if it is another one
-  uint64_t pages_exact = 0;     // of pages_got: raw, in the sink and recent windows
   uint64_t pages_put = 0, pages_got = 0, pages_missed = 0, pages_not_durable = 0;
   uint64_t raw_bytes = 0;     // of one page
   uint64_t packed_bytes = 0;  // mean over packed pages of the first repetition, with header
   uint64_t stored_bytes = 0;  // the same in a slot, padding included
   double put_seconds = 0, get_seconds = 0;
   std::array<uint64_t, kTiers> hits{};
+  // Of pages_got, by Place: all, and those that came back raw, byte for byte as put.
+  std::array<uint64_t, kPlaces> got_at{}, raw_at{};
   AttentionError error;
 };
 

@@ -28,6 +28,8 @@ Report Sample() {
   row.get_seconds = 0.0;
   row.hits[static_cast<size_t>(client::Tier::kDram)] = 10;
   row.hits[static_cast<size_t>(client::Tier::kNvme)] = 5;
+  row.got_at = {2, 5, 8};
+  row.raw_at = {2, 0, 3};
   row.error = {.logit = 0.0625, .logit_centred = 0.1875, .output = 0.03125};
   report.rows.push_back(row);
   return report;
@@ -35,10 +37,23 @@ Report Sample() {
 
 TEST(PrintReport, TableHoldsTheFigures) {
   const std::string table = ReportTable(Sample());
-  EXPECT_THAT(table, HasSubstr("crumb-int2       147456    24576   6.00   0.0625   0.1875   0.0312 "
-                               "     16.0       0.0      10       5       1\n"));
+  EXPECT_THAT(table,
+              HasSubstr("crumb-int2       147456    24576   6.00   0.0625   0.1875   0.0312 "
+                        "     16.0       0.0      2      3      10     10      5       1\n"));
   EXPECT_THAT(table, HasSubstr("16 pages of 64 tokens in 2 namespaces per codec over ucx 1.13.1"));
   EXPECT_THAT(table, Not(HasSubstr("stored as")));
+}
+
+TEST(PrintReport, SaysWhichPagesWereRawAndNothingMore) {
+  Report report = Sample();
+  EXPECT_THAT(ReportTable(report),
+              HasSubstr("2 of 2 sink pages, 3 of 8 recent ones, 0 of 5 between. Packed: 10.\n"
+                        "Recent pages stay raw while"));
+  report.rows[0].raw_at = {2, 5, 8};  // of a layout without packing
+  const std::string table = ReportTable(report);
+  EXPECT_THAT(table,
+              HasSubstr("2 of 2 sink pages, 8 of 8 recent ones, 5 of 5 between. Packed: 0.\n"));
+  EXPECT_THAT(table, Not(HasSubstr("Recent pages stay raw while")));
 }
 
 TEST(PrintReport, ANoteIsPrintedWhereTheDaemonChoseAnotherCodec) {
@@ -55,6 +70,9 @@ TEST(PrintReport, JsonHoldsTheSame) {
   EXPECT_EQ(json["codecs"][0]["ratio"], 6.0);
   EXPECT_EQ(json["codecs"][0]["output_error"], 0.03125);
   EXPECT_EQ(json["codecs"][0]["hits"]["nvme"], 5);
+  EXPECT_EQ(json["codecs"][0]["pages_exact"], 5);
+  EXPECT_EQ(json["codecs"][0]["pages_raw"]["sink"], 2);
+  EXPECT_EQ(json["codecs"][0]["pages_raw"]["recent"], 3);
   EXPECT_EQ(json["namespaces"], 2);
 }
 
