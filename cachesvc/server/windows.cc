@@ -79,6 +79,13 @@ absl::StatusOr<std::vector<WindowRule>> ParseWindows(const std::string& text) {
     const absl::string_view rule = absl::StripAsciiWhitespace(part);
     const size_t equals = rule.rfind('=');
     const bool named = equals != absl::string_view::npos;
+    if (rule.empty()) {
+      return absl::InvalidArgumentError(
+          text.empty() ? "it is empty: write auto, off or SINK/RECENT, e.g. 64/256"
+                       : absl::StrCat("a rule is missing beside a comma of \"", text,
+                                      "\": remove that comma, or write a rule there, e.g. "
+                                      "*/Qwen3-8B=128/2048"));
+    }
     if (rule == "auto" || (named && equals == 0)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", rule, "\": write auto alone, or PATTERN=SINK/RECENT, e.g. */Qwen3-8B=128/2048"));

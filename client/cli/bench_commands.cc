@@ -107,6 +107,8 @@ struct Run {
   std::string plane;
 };
 
+bool BringsBytes(BenchVerb verb) { return verb == BenchVerb::kGet || verb == BenchVerb::kMixed; }
+
 bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
   BenchPlan& plan = run->plan;
   const uint64_t nonce = SteadyClock().now_us() ^ static_cast<uint64_t>(::getpid()) << 40;
@@ -138,8 +140,9 @@ bool PlanRun(Context* context, const BenchArgs& args, Run* run) {
     plan.value_bytes = run->layout.raw_bytes[0];
     if (run->layout.dtype == "bf16") kind = ValueKind::kBf16;
   }
-  // Lossy pages come back changed: for those the checksum of each answer is the check.
-  plan.compare = args.verify && (run->own || run->layout.codec == "raw");
+  // Lossy pages come back changed: for those the checksum of each answer is the check. Puts and
+  // look-ups bring nothing back.
+  plan.compare = args.verify && BringsBytes(plan.verb) && (run->own || run->layout.codec == "raw");
   plan.keys =
       args.keys != 0 ? args.keys : std::clamp<uint64_t>(kFillBytes / plan.value_bytes, 64, 65536);
   if (plan.verb == BenchVerb::kPut) plan.keys = 0;
@@ -234,7 +237,7 @@ nlohmann::json ReportOf(const Run& run, const BenchArgs& args, const char* verb)
       {"failures", failures},
       {"wrong", total.wrong},
       {"compared", run.plan.compare},
-      {"bytes_per_second", bytes / seconds},
+      {"bytes_per_second", moves ? nlohmann::json(bytes / seconds) : nlohmann::json(nullptr)},
       {"pages_per_second", pages / seconds},
       {"kv_tokens_per_second", run.own ? nlohmann::json(nullptr)
                                        : nlohmann::json(pages * run.layout.page_tokens / seconds)},
@@ -244,6 +247,25 @@ nlohmann::json ReportOf(const Run& run, const BenchArgs& args, const char* verb)
       {"max_us", total.latency_us.max()},
       {"client_cpu_seconds_per_gb", PerGigabyte(run.cpu_seconds, bytes)},
       {"daemon_cpu_seconds_per_gb", PerGigabyte(run.daemon_cpu_seconds, bytes)}};
+}
+
+// What only verbs that move bytes have.
+void PrintBytes(std::ostream& out, const nlohmann::json& report) {
+  out << absl::StrFormat("%-22s%s/s\n", "bytes",
+                         HumanBytes(report["bytes_per_second"].get<double>()));
+  const auto per_gigabyte = [&report](const char* key) {
+    return report[key].is_null() ? std::string("-")
+                                 : absl::StrFormat("%.3f", report[key].get<double>());
+  };
+  out << absl::StrFormat("%-22s%s client, %s daemon\n", "CPU seconds per GB",
+                         per_gigabyte("client_cpu_seconds_per_gb"),
+                         per_gigabyte("daemon_cpu_seconds_per_gb"));
+}
+
+const char* ComparedText(const nlohmann::json& report) {
+  if (!report["compared"].get<bool>()) return "";
+  return report["verb"] == "mixed" ? " (every byte of the gets compared)"
+                                   : " (every byte compared)";
 }
 
 void Print(Context* context, const nlohmann::json& report) {
@@ -257,7 +279,7 @@ void Print(Context* context, const nlohmann::json& report) {
       << ", values of " << HumanBytes(number("value_bytes")) << " ("
       << report["codec"].get<std::string>() << "), " << report["clients"] << " client(s), batch "
       << report["batch"] << ", depth " << report["depth"] << "\n";
-  out << absl::StrFormat("%-22s%s/s\n", "bytes", HumanBytes(number("bytes_per_second")));
+  if (!report["bytes_per_second"].is_null()) PrintBytes(out, report);
   out << absl::StrFormat("%-22s%s/s\n", "pages", HumanCount(number("pages_per_second")));
   const nlohmann::json& tokens = report["kv_tokens_per_second"];
   out << absl::StrFormat(
@@ -265,17 +287,9 @@ void Print(Context* context, const nlohmann::json& report) {
       tokens.is_null() ? "- (opaque pages)" : HumanCount(tokens.get<double>()) + "/s");
   out << absl::StrFormat("%-22s%s / %s / %s\n", "p50 / p99 / p99.9", HumanMicros(number("p50_us")),
                          HumanMicros(number("p99_us")), HumanMicros(number("p999_us")));
-  const auto per_gigabyte = [&report](const char* key) {
-    return report[key].is_null() ? std::string("-")
-                                 : absl::StrFormat("%.3f", report[key].get<double>());
-  };
-  out << absl::StrFormat("%-22s%s client, %s daemon\n", "CPU seconds per GB",
-                         per_gigabyte("client_cpu_seconds_per_gb"),
-                         per_gigabyte("daemon_cpu_seconds_per_gb"));
   out << absl::StrFormat("%-22s%d ok, %d missed, %d wrong%s\n", "pages",
                          report["pages"].get<uint64_t>(), report["misses"].get<uint64_t>(),
-                         report["wrong"].get<uint64_t>(),
-                         report["compared"].get<bool>() ? " (every byte compared)" : "");
+                         report["wrong"].get<uint64_t>(), ComparedText(report));
   if (!report["failures"].empty())
     out << "failures              " << report["failures"].dump() << "\n";
 }
@@ -294,7 +308,8 @@ void Bench(Context* context, const BenchArgs& args, BenchVerb verb, const char* 
     } else if (run.total.wrong != 0 || run.total.pages == 0) {
       context->exit = kExitFailed;
       context->err << "crumbctl: bench: "
-                   << (run.total.wrong != 0 ? "pages came back wrong" : "no page moved") << "\n";
+                   << (run.total.wrong != 0 ? "pages came back wrong" : "no page was answered")
+                   << "\n";
     }
   }
   CleanUp(&run);
@@ -307,7 +322,7 @@ void AddVerb(CLI::App* bench, Context* context, BenchVerb verb, const char* name
   command->add_option("--transport", args->transport, "Data plane (auto: what clients take)")
       ->check(CLI::IsMember({"auto", "shm", "ucx", "grpc"}));
   auto* size = command->add_option("--value-bytes", args->size_text,
-                                   "Opaque values of this size, in a namespace that is deleted "
+                                   "Opaque values of this size, under keys that are deleted "
                                    "afterwards (256KiB)");
   command->add_option("--layout", args->layout, "Pages of a registered layout instead")
       ->excludes(size);
@@ -323,9 +338,12 @@ void AddVerb(CLI::App* bench, Context* context, BenchVerb verb, const char* name
       ->check(CLI::Range(0, 1000));
   command->add_flag("--private-memory", args->private_memory,
                     "Memory that is not shared: over shm the library copies");
-  command->add_flag("--verify", args->verify, "Compare every byte with what was put");
+  command->add_flag("--verify", args->verify,
+                    BringsBytes(verb) ? "Compare every byte that is got with what was put"
+                                      : "Nothing to compare: no bytes come back");
   command->footer(absl::StrCat("Example: crumbctl bench ", name,
-                               " --transport shm --value-bytes 256KiB --depth 16 --verify\n"));
+                               " --transport shm --value-bytes 256KiB --depth 16",
+                               BringsBytes(verb) ? " --verify\n" : "\n"));
   command->callback([context, args, verb, name] { Bench(context, *args, verb, name); });
 }
 

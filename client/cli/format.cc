@@ -12,7 +12,7 @@
 namespace crumb::cli {
 namespace {
 
-constexpr uint64_t kSizeMax = 1ull << 40;
+constexpr uint64_t kSizeMax = 1ull << 50;
 
 }  // namespace
 
@@ -67,6 +67,7 @@ bool ParseSize(const std::string& text, uint64_t* bytes) {
   if (unit == "KiB") factor = 1ull << 10;
   if (unit == "MiB") factor = 1ull << 20;
   if (unit == "GiB") factor = 1ull << 30;
+  if (unit == "TiB") factor = 1ull << 40;
   uint64_t count = 0;
   if (factor == 0 || !absl::SimpleAtoi(text.substr(0, digits), &count)) return false;
   if (count == 0 || count > kSizeMax / factor) return false;

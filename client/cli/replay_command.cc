@@ -84,7 +84,8 @@ absl::StatusOr<nlohmann::json> Curve(const ReplayArgs& args, const Trace& trace,
   for (const std::string& text : args.tier_bytes) {
     if (!ParseSize(text, &tiers.emplace_back())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--tier-bytes \"", text, "\": use 512MiB, 64GiB"));
+          absl::StrCat("--tier-bytes \"", text,
+                       "\": use bytes, or a whole number of MiB, GiB or TiB, e.g. 64GiB"));
     }
   }
   for (const uint32_t percent : kPercents) {

@@ -383,11 +383,33 @@ TEST_F(Crumbctl, BenchMeasuresChecksAndCleansUp) {
       EXPECT_EQ(report["misses"], 0) << verb;
       EXPECT_TRUE(report["failures"].empty()) << report["failures"];
       EXPECT_GT(report["pages_per_second"], 0);
+      const std::string name = verb;
+      EXPECT_EQ(report["compared"], name == "get" || name == "mixed") << verb;
+      EXPECT_EQ(report["bytes_per_second"].is_null(), name == "lookup") << verb;
       EXPECT_GE(report["p999_us"], report["p99_us"]);
       EXPECT_GE(report["p99_us"], report["p50_us"]);
       EXPECT_EQ(daemon_->values(), 0u) << verb;
     }
   }
+}
+
+TEST_F(Crumbctl, BenchOfLookUpsSpeaksOfNoBytes) {
+  StartDaemon();
+  const std::vector<std::string> rest = {"--value-bytes", "4096", "--seconds", "1", "--keys", "8",
+                                         "--transport",   "grpc", "--verify"};
+  std::vector<std::string> words = {"bench", "lookup"};
+  words.insert(words.end(), rest.begin(), rest.end());
+  Outcome outcome = Run(words);
+  EXPECT_EQ(outcome.exit, kExitOk) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("pages "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("B/s")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("per GB")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("compared")));
+  words[1] = "get";
+  outcome = Run(words);
+  EXPECT_EQ(outcome.exit, kExitOk) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("B/s"));
+  EXPECT_THAT(outcome.out, HasSubstr("(every byte compared)"));
 }
 
 TEST_F(Crumbctl, BenchTellsWrongBytesFromRightOnes) {

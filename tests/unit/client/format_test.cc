@@ -15,8 +15,10 @@ TEST(Format, SizesAreReadExactly) {
   EXPECT_TRUE(ParseSize("3MiB", &bytes));
   EXPECT_EQ(bytes, 3u << 20);
   EXPECT_TRUE(ParseSize("1GiB", &bytes));
+  EXPECT_TRUE(ParseSize("3TiB", &bytes));
+  EXPECT_EQ(bytes, 3ull << 40);
   for (const char* bad : {"", "0", "KiB", "1KB", "1 KiB", "-1", "+1", "1.5MiB", "1e3", "0x10",
-                          "99999999999999999999", "2048GiB"}) {
+                          "99999999999999999999", "2048TiB", "16777217TiB"}) {
     EXPECT_FALSE(ParseSize(bad, &bytes)) << bad;
   }
 }

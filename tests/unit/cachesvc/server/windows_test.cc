@@ -7,6 +7,7 @@
 namespace crumb {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 WindowPolicy Of(const std::string& text, const std::string& model) {
@@ -57,6 +58,15 @@ TEST(WindowsTest, WhatIsNoRuleIsRefusedWithTheRemedy) {
     EXPECT_THAT(std::string(ParseWindows(bad).status().message()), HasSubstr("write")) << bad;
   }
   EXPECT_TRUE(ParseWindows("0/0").ok());
+}
+
+TEST(WindowsTest, ACommaWithoutARuleIsNamedWithTheRemedy) {
+  for (const char* bad : {"64/256,", ",64/256", "a=64/256, ,b=off", "a=off,,", ","}) {
+    EXPECT_THAT(std::string(ParseWindows(bad).status().message()),
+                AllOf(HasSubstr("\"" + std::string(bad) + "\""), HasSubstr("remove that comma")))
+        << bad;
+  }
+  EXPECT_THAT(std::string(ParseWindows("").status().message()), HasSubstr("it is empty"));
 }
 
 }  // namespace
