@@ -30,7 +30,7 @@ FENCES = [
     (re.compile(r"^(ucp|ucs|uct|ucm)/"), re.compile(r"^cachesvc/net/ucx_|^client/cli/doctor|^tests/conformance/net/ucx_raw_peer")),
     (re.compile(r"^liburing"), re.compile(r"^storage/device/uring_|^client/cli/doctor")),
     (re.compile(r"^(cuda|nv|cub/|cute/|thrust/|cooperative_groups|mma\.h)"),
-     re.compile(r"^gpu/\w+/cuda_[^/]*\.(cc|cu|cuh)$|^tests/.*/cuda_[^/]*$")),
+     re.compile(r"^(gpu/\w+|tests/.*)/cuda_[^/]*\.(cc|cu|cuh)$")),
     (re.compile(r"^(grpc|grpcpp|google/protobuf)/|^crumb/v1/"),
      re.compile(r"^cachesvc/(server|cluster/etcd)/|^client/|^tests/")),
     (re.compile(r"^prometheus/"), re.compile(r"^cachesvc/server/|^tests/")),
