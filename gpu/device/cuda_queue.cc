@@ -47,8 +47,7 @@ struct CudaQueue::Impl {
   DeviceBuffer table;   // 0, 1, 2, ...: what tickets are copied from where values cannot be written
   PFN_cuStreamWriteValue64_v11070 write_value = nullptr;
   PFN_cuMemcpyBatchAsync_v13000 batch = nullptr;
-  PFN_cuMemcpyBatchAsync_v12080 batch_first = nullptr;  // its form in CUDA 12
-  std::vector<CUdeviceptr> dsts, srcs;                  // one call's copies
+  std::vector<CUdeviceptr> dsts, srcs;  // one call's copies
   std::vector<size_t> sizes;
 
   std::vector<StreamDone> ring;
@@ -123,18 +122,14 @@ absl::Status CudaQueue::Impl::Start() {
   CRUMB_ASSIGN(table, DeviceBuffer::Create(device, table_bytes));
   if (options.batched_copies) {
     batch = DriverCall<PFN_cuMemcpyBatchAsync_v13000>("cuMemcpyBatchAsync", 13000);
-    if (batch == nullptr) {
-      batch_first = DriverCall<PFN_cuMemcpyBatchAsync_v12080>("cuMemcpyBatchAsync", 12080);
-    }
   }
   if (options.value_tickets) {
     write_value = DriverCall<PFN_cuStreamWriteValue64_v11070>("cuStreamWriteValue64", 12000);
   }
   cudaError_t error = FillTable();
-  if (error != cudaSuccess && (batch != nullptr || batch_first != nullptr)) {
+  if (error != cudaSuccess && batch != nullptr) {
     (void)cudaGetLastError();
     batch = nullptr;
-    batch_first = nullptr;
     error = FillTable();
   }
   CRUMB_TRY(CudaStatus(error, "copies do not work", device));
@@ -184,18 +179,14 @@ cudaError_t CudaQueue::Impl::EnqueueCopies(absl::Span<const StreamCopy> copies) 
 
 // The first `count` of dsts, srcs and sizes.
 cudaError_t CudaQueue::Impl::EnqueueCall(size_t count) {
-  if (count > 1 && (batch != nullptr || batch_first != nullptr)) {
+  if (count > 1 && batch != nullptr) {
     CUmemcpyAttributes attributes = {};
     attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     // Copy engines leave the multiprocessors to the worker and to the codec.
     attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
     size_t first = 0;  // the attributes hold from copy 0 on
-    size_t failed = 0;
     const CUresult result =
-        batch != nullptr
-            ? batch(dsts.data(), srcs.data(), sizes.data(), count, &attributes, &first, 1, stream)
-            : batch_first(dsts.data(), srcs.data(), sizes.data(), count, &attributes, &first, 1,
-                          &failed, stream);
+        batch(dsts.data(), srcs.data(), sizes.data(), count, &attributes, &first, 1, stream);
     return static_cast<cudaError_t>(result);
   }
   for (size_t i = 0; i < count; ++i) {
@@ -297,9 +288,7 @@ size_t CudaQueue::in_flight() const {
   return static_cast<size_t>(impl_->submitted - impl_->polled);
 }
 const absl::Status& CudaQueue::health() const { return impl_->health; }
-bool CudaQueue::batches_copies() const {
-  return impl_->batch != nullptr || impl_->batch_first != nullptr;
-}
+bool CudaQueue::batches_copies() const { return impl_->batch != nullptr; }
 bool CudaQueue::writes_values() const { return impl_->write_value != nullptr; }
 StreamHandle CudaQueue::stream() const { return impl_->stream; }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kNoDriver[] =
     "nvidia-smi has to work here; a container needs the NVIDIA runtime (docker run --gpus all)";
-constexpr char kDriverOld[] = "install a driver for CUDA 12.8 or newer, or a matching one";
+constexpr char kDriverOld[] = "install a driver for CUDA 13 (580 or newer)";
 constexpr char kContextLost[] =
     "the CUDA context is lost, the process has to end; compute-sanitizer finds the access";
 constexpr char kHardware[] =
