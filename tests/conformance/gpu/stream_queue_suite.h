@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct StreamTargetCase {
   std::string name;
   std::function<std::unique_ptr<StreamTarget>()> make;
 };
+
+inline void PrintTo(const StreamTargetCase& target, std::ostream* out) { *out << target.name; }
 
 // What a launch callback gets.
 struct FillArg {
