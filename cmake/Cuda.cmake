@@ -48,4 +48,4 @@ target_compile_options(crumb_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${CRUMB_WERROR}>:$<COMMA>-Werror>>"
   "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CRUMB_WERROR}>>:-Werror=all-warnings>"
   # Line numbers for profilers and compute-sanitizer; they change no instruction.
-  $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
+  "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--compress-mode=size>")

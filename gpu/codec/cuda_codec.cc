@@ -1,0 +1,283 @@
+// Tables of a codec on its device. Control path, but for the launches; see the header.
+#include "gpu/codec/cuda_codec.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
+#include "gpu/codec/crumb_tables.h"
+#include "gpu/codec/cuda_image.h"
+#include "gpu/codec/kind_traits.h"
+#include "gpu/codec/quantise_affine.h"
+#include "gpu/device/cuda_status.h"
+
+namespace crumb {
+namespace {
+
+constexpr uint32_t kGroupMin = 16;
+constexpr uint64_t kConstantAlignment = 256;
+
+static_assert(kCudaMetaBf16 == static_cast<uint8_t>(MetaForm::kBf16));
+static_assert(kCudaMetaFp32 == static_cast<uint8_t>(MetaForm::kFp32));
+static_assert(kCudaMetaByte == static_cast<uint8_t>(MetaForm::kByte));
+
+template <typename... Parts>
+absl::Status Refuse(const TensorLayout& tensor, const Parts&... parts) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("layer ", tensor.layer_id, tensor.is_v ? " V" : " K",
+                   " has no GPU kernel: ", parts..., "; the codec of the CPU serves it"));
+}
+
+// log2, or 32 where there is none: kernels then divide.
+uint32_t ShiftOf(uint32_t value) {
+  return std::has_single_bit(value) ? static_cast<uint32_t>(std::countr_zero(value)) : 32;
+}
+
+absl::Status CheckTensor(const TensorLayout& tensor) {
+  if (!CudaDim(tensor.dim)) {
+    return Refuse(tensor, "head dim ", tensor.dim, " is none of 64, 128 and 256");
+  }
+  const uint32_t group = tensor.dim / tensor.groups;
+  if (tensor.groups > 1 && group < kGroupMin) {
+    return Refuse(tensor, "groups of ", group, " elements are smaller than ", kGroupMin);
+  }
+  return absl::OkStatus();
+}
+
+// A lane's neighbouring elements must lie in one group, and groups be made of such runs.
+bool Encodable(const TensorLayout& tensor) {
+  const uint32_t planes = tensor.pack.bits == 4 ? 2 : 4;
+  const uint32_t run = tensor.dim / planes / 4;
+  const uint32_t group = tensor.dim / tensor.groups;
+  if (tensor.pack.bits == 3) return false;
+  if (tensor.groups == 1) return true;
+  const bool powers = group % run == 0 && (group & (group - 1)) == 0;
+  return tensor.pack.packing == Packing::kPlanar && powers;
+}
+
+}  // namespace
+
+// Collects what lies in device memory, then uploads it in two copies.
+class CudaCodec::Builder {
+ public:
+  explicit Builder(CudaCodec* codec) : codec_(*codec), plan_(codec->plan_) {}
+
+  absl::Status Build(int device) {
+    scales_ = Append(kCrumbScale.data(), sizeof(kCrumbScale));
+    for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) {
+      CRUMB_TRY(CheckTensor(plan_.layout().tensors()[t]));
+    }
+    const KindTraits& traits = TraitsOf(plan_.descriptor().kind);
+    codec_.encodes_ = traits.family == CodecFamily::kAffine && !plan_.descriptor().lloyd_max &&
+                      plan_.descriptor().clip_method != ClipMethod::kBisect;
+    for (const TensorLayout& tensor : plan_.layout().tensors()) {
+      codec_.encodes_ = codec_.encodes_ && Encodable(tensor);
+    }
+    AddTable(&codec_.decode_, false);
+    if (codec_.encodes_) AddTable(&codec_.encode_, true);
+    CRUMB_ASSIGN(codec_.constants_, DeviceBuffer::Create(device, constants_.size()));
+    CRUMB_TRY(CudaStatus(cudaMemcpy(codec_.constants_.data(), constants_.data(), constants_.size(),
+                                    cudaMemcpyHostToDevice),
+                         "copying rotations to the device", device));
+    codec_.scales_ = reinterpret_cast<const float*>(codec_.constants_.data() + scales_);
+    CRUMB_TRY(UploadTable(device, &codec_.decode_));
+    return codec_.encodes_ ? UploadTable(device, &codec_.encode_) : absl::OkStatus();
+  }
+
+ private:
+  // Offset in the constants; addresses exist only once all of them are known.
+  uint64_t Append(const void* data, uint64_t bytes) {
+    const uint64_t at =
+        (constants_.size() + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
+    constants_.resize(at + bytes);
+    std::memcpy(constants_.data() + at, data, bytes);
+    return at;
+  }
+
+  // One image per distinct matrix, form and direction.
+  uint64_t ImageOf(const TensorLayout& tensor, absl::Span<const float> rotation, bool encode) {
+    const auto key = std::make_tuple(rotation.data(), tensor.dim, tensor.pack.bits == 4, encode);
+    const auto [it, added] = images_.try_emplace(key, 0);
+    if (added) {
+      const std::vector<uint16_t> image =
+          encode ? CudaEncodeImage(tensor.pack, rotation) : CudaDecodeImage(tensor.pack, rotation);
+      it->second = Append(image.data(), 2 * image.size());
+    }
+    return it->second;
+  }
+
+  // The static means of a tensor's heads, all of them, in a row; 0: none.
+  uint64_t MeansOf(size_t t) {
+    const TensorLayout& tensor = plan_.layout().tensors()[t];
+    if (plan_.MeanOf(t, 0).empty()) return 0;
+    std::vector<float> means;
+    for (uint32_t head = 0; head < tensor.heads; ++head) {
+      const absl::Span<const float> mean = plan_.MeanOf(t, head);
+      means.insert(means.end(), mean.begin(), mean.end());
+    }
+    CRUMB_CHECK(means.size() == size_t{tensor.heads} * tensor.dim);
+    return Append(means.data(), 4 * means.size());
+  }
+
+  CudaTensor TensorOf(size_t t, uint64_t means) const {
+    const TensorLayout& tensor = plan_.layout().tensors()[t];
+    const CodecDescriptor& descriptor = plan_.descriptor();
+    const float ratio = tensor.is_v ? descriptor.clip_v : descriptor.clip_k;
+    const bool clips = descriptor.clip_method != ClipMethod::kNone && ratio > 0.0f;
+    CudaTensor out = {};
+    out.offset = tensor.offset;
+    out.head_bytes = tensor.head_bytes;
+    out.code_row_bytes = tensor.code_row_bytes;
+    out.meta_offset = tensor.meta_offset;
+    out.meta_row_bytes = tensor.meta_row_bytes;
+    out.side_offset = tensor.side_offset;
+    out.has_side = tensor.side_bytes != 0 ? 1 : 0;
+    out.is_v = tensor.is_v ? 1 : 0;
+    out.meta = static_cast<uint8_t>(descriptor.meta);
+    out.group = tensor.dim / tensor.groups;
+    // The magnitude at that rank of the rising order is the (dim - rank)-th largest.
+    if (clips) out.rank = tensor.dim - static_cast<uint32_t>(ClipIndex(ratio, tensor.dim));
+    out.mean = reinterpret_cast<const float*>(means);  // an offset until the upload
+    out.mean_step = tensor.dim;
+    out.tensor = static_cast<uint32_t>(t);
+    return out;
+  }
+
+  void AddTable(Direction* direction, bool encode) {
+    std::vector<std::pair<CudaForm, CudaHeads>> all;
+    const auto& tensors = plan_.layout().tensors();
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      const CudaTensor tensor = TensorOf(t, MeansOf(t));
+      const CudaForm form = {tensors[t].dim, tensors[t].pack.bits, tensors[t].groups > 1, false};
+      for (uint32_t head = 0; head < tensors[t].heads;) {
+        const absl::Span<const float> rotation = plan_.RotationOf(t, head);
+        uint32_t end = head + 1;
+        while (end < tensors[t].heads && plan_.RotationOf(t, end).data() == rotation.data()) ++end;
+        CudaHeads heads = {tensor, head, end - head, ShiftOf(end - head), nullptr};
+        if (!rotation.empty()) {
+          // Offsets are one more than they are, so that the first differs from none.
+          heads.image = reinterpret_cast<const void*>(ImageOf(tensors[t], rotation, encode) + 1);
+        }
+        all.emplace_back(form, heads);
+        head = end;
+      }
+    }
+    Arrange(all, direction);
+  }
+
+  // Entries of one form side by side: a form is one launch.
+  static void Arrange(const std::vector<std::pair<CudaForm, CudaHeads>>& all,
+                      Direction* direction) {
+    for (const auto& [form, unused] : all) {
+      const auto same = [&](const Group& group) { return group.form == form; };
+      auto& groups = direction->groups;
+      if (std::none_of(groups.begin(), groups.end(), same)) groups.push_back({.form = form});
+    }
+    for (Group& group : direction->groups) {
+      group.first = static_cast<uint32_t>(direction->table.size());
+      bool base = false;
+      for (const auto& [form, heads] : all) {
+        if (!(form == group.form)) continue;
+        direction->table.push_back(heads);
+        group.heads_most = std::max(group.heads_most, heads.count);
+        base = base || heads.tensor.mean != nullptr || heads.tensor.has_side != 0;
+      }
+      group.count = static_cast<uint32_t>(direction->table.size()) - group.first;
+      group.form.base = base;
+    }
+  }
+
+  absl::Status UploadTable(int device, Direction* direction) {
+    const std::byte* base = codec_.constants_.data();
+    for (CudaHeads& heads : direction->table) {
+      if (heads.image != nullptr) heads.image = base + reinterpret_cast<uint64_t>(heads.image) - 1;
+      if (heads.tensor.mean != nullptr) {
+        heads.tensor.mean =
+            reinterpret_cast<const float*>(base + reinterpret_cast<uint64_t>(heads.tensor.mean));
+      }
+    }
+    const uint64_t bytes = direction->table.size() * sizeof(CudaHeads);
+    CRUMB_ASSIGN(direction->heads, DeviceBuffer::Create(device, bytes));
+    return CudaStatus(
+        cudaMemcpy(direction->heads.data(), direction->table.data(), bytes, cudaMemcpyHostToDevice),
+        "copying codec tables to the device", device);
+  }
+
+  CudaCodec& codec_;
+  const CodecPlan& plan_;
+  std::vector<uint8_t> constants_;
+  std::map<std::tuple<const float*, uint32_t, bool, bool>, uint64_t> images_;
+  uint64_t scales_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Create(
+    const PartShape& shape, const CodecDescriptor& descriptor,
+    std::shared_ptr<const RotationSet> rotations, int device) {
+  if (descriptor.kind == CodecKind::kRaw) {
+    return absl::FailedPreconditionError("codec raw has no kernel: copy its pages");
+  }
+  CRUMB_ASSIGN(CodecPlan plan, CodecPlan::Make(shape, descriptor, std::move(rotations)));
+  std::unique_ptr<CudaCodec> codec(new CudaCodec(std::move(plan)));
+  CRUMB_TRY(Builder(codec.get()).Build(device));
+  int multiprocessors = 0;
+  CRUMB_TRY(
+      CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                 "asking for multiprocessors", device));
+  codec->multiprocessors_ = static_cast<uint32_t>(multiprocessors);
+  CRUMB_TRY(CudaStatus(PrepareCodecKernels(), "preparing codec kernels", device));
+  codec->device_ = device;
+  return codec;
+}
+
+CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& direction,
+                               const Group& group, StreamHandle stream) const {
+  CudaLaunch launch;
+  launch.form = group.form;
+  launch.batch.places = pages.places;
+  launch.batch.pages = pages.pages;
+  launch.batch.slots = pages.slots;
+  launch.batch.reports = pages.reports;
+  launch.batch.page_count = pages.count;
+  launch.batch.page_tokens = plan_.layout().page_tokens();
+  launch.batch.tokens_per_slot = pages.tokens_per_slot;
+  launch.batch.slot_shift = ShiftOf(pages.tokens_per_slot);
+  launch.batch.aligned = pages.aligned ? 1 : 0;
+  launch.batch.interleaved = plan_.descriptor().packing == Packing::kInterleaved ? 1 : 0;
+  launch.heads = reinterpret_cast<const CudaHeads*>(direction.heads.data()) + group.first;
+  launch.heads_count = group.count;
+  launch.heads_most = group.heads_most;
+  launch.scales = scales_;
+  launch.multiprocessors = multiprocessors_;
+  launch.stream = stream;
+  return launch;
+}
+
+absl::Status CudaCodec::Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const {
+  for (const Group& group : decode_.groups) {
+    CudaLaunch launch = LaunchOf(pages, decode_, group, stream);
+    launch.batch.rotated_frame = frame == Frame::kRotated ? 1 : 0;
+    CRUMB_TRY(CudaStatus(LaunchDecode(launch), "launching decode", device_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaCodec::Encode(const CudaPages& pages, StreamHandle stream) const {
+  CRUMB_CHECK(encodes_ && pages.reports != nullptr);
+  for (const Group& group : encode_.groups) {
+    const CudaLaunch launch = LaunchOf(pages, encode_, group, stream);
+    CRUMB_TRY(CudaStatus(LaunchAffineEncode(launch), "launching encode", device_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaCodec::ResetReports(const CudaPages& pages, StreamHandle stream) const {
+  return CudaStatus(LaunchResetReports(pages.reports, pages.count, stream),
+                    "resetting page reports", device_);
+}
+
+}  // namespace crumb

@@ -1,0 +1,84 @@
+// CudaCodec: pages of one part packed and unpacked on a GPU, many pages in one launch. Holds what
+// kernels read (rotation images, means, tables) in device memory; immutable after Create. The
+// scalar codec stays the format: rows differ from its by less than a BF16 step once rotated, and
+// from there on bytes are equal (docs/gpu.md). Launches from one thread per stream; they never
+// wait.
+#ifndef CRUMB_GPU_CODEC_CUDA_CODEC_H_
+#define CRUMB_GPU_CODEC_CUDA_CODEC_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "cachesvc/base/identity.h"
+#include "cachesvc/base/status.h"
+#include "gpu/codec/codec_plan.h"
+#include "gpu/codec/cuda_launch.h"
+#include "gpu/codec/page_codec.h"
+#include "gpu/device/cuda_memory.h"
+#include "gpu/device/stream_queue.h"
+
+namespace crumb {
+
+// Pages of one launch, and where their rows lie in the worker's memory. All of it device-visible.
+struct CudaPages {
+  const CudaPlace* places = nullptr;  // [tensor], layers in part order, K then V
+  const CudaPage* pages = nullptr;
+  const uint32_t* slots = nullptr;
+  CudaPageReport* reports = nullptr;  // [page], reset by ResetReports; encode only
+  uint32_t count = 0;
+  uint32_t tokens_per_slot = 0;
+  bool aligned = false;  // every address and stride of `places` is a multiple of 16
+};
+
+class CudaCodec {
+ public:
+  // FAILED_PRECONDITION: no kernel for this part or codec (head dims other than 64, 128 and 256,
+  // groups below 16 elements or cut by a lane's run, Lloyd-Max); the message names layer, tensor
+  // and remedy. UNAVAILABLE, RESOURCE_EXHAUSTED: the device. Start-up only.
+  static absl::StatusOr<std::unique_ptr<CudaCodec>> Create(
+      const PartShape& shape, const CodecDescriptor& descriptor,
+      std::shared_ptr<const RotationSet> rotations, int device);
+
+  const PayloadLayout& layout() const { return plan_.layout(); }
+  // Whether Encode exists for this descriptor; else only Decode.
+  bool encodes() const { return encodes_; }
+
+  // Puts the launches on `stream`. Rows from a page's `tokens` on are neither read nor written.
+  // REQUIRES: pages.count >= 1; payloads 16-byte aligned, of layout().payload_bytes(); slots and
+  // places checked against the worker's regions. INTERNAL names the CUDA error.
+  absl::Status Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const;
+  // REQUIRES: encodes(). All of each payload is written, unless its report names a bad place.
+  absl::Status Encode(const CudaPages& pages, StreamHandle stream) const;
+  absl::Status ResetReports(const CudaPages& pages, StreamHandle stream) const;
+
+ private:
+  struct Group {  // launched together
+    CudaForm form;
+    uint32_t first = 0, count = 0;  // in the table of heads
+    uint32_t heads_most = 0;
+  };
+  struct Direction {  // encode or decode
+    std::vector<Group> groups;
+    DeviceBuffer heads;
+    std::vector<CudaHeads> table;
+  };
+  class Builder;
+
+  explicit CudaCodec(CodecPlan plan) : plan_(std::move(plan)) {}
+  CudaLaunch LaunchOf(const CudaPages& pages, const Direction& direction, const Group& group,
+                      StreamHandle stream) const;
+
+  const CodecPlan plan_;
+  Direction decode_, encode_;
+  DeviceBuffer constants_;  // images, means, scales
+  const float* scales_ = nullptr;
+  uint32_t multiprocessors_ = 0;
+  int device_ = 0;
+  bool encodes_ = false;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_GPU_CODEC_CUDA_CODEC_H_

@@ -1,0 +1,309 @@
+// The encode kernel of OSCAR-like codecs: gather -> rotate -> clip -> quantise -> pack in one pass.
+// Persistent blocks as in cuda_decode.cuh; every warp gathers its next rows while it works on the
+// ones before. Device code.
+#ifndef CRUMB_GPU_CODEC_CUDA_ENCODE_CUH_
+#define CRUMB_GPU_CODEC_CUDA_ENCODE_CUH_
+
+#include "gpu/codec/cuda_account.cuh"
+#include "gpu/codec/cuda_select.cuh"
+#include "gpu/codec/cuda_tuning.h"
+
+namespace crumb::cuda {
+
+template <int kDim, int kTiles>
+struct EncodeShared {
+  uint8_t image[kDim * kDim * 2];  // aligned to 1024
+  alignas(16) uint8_t gathers[kTiles * kCudaWarpsPerTile][kGatherBytes<kDim>];
+  RowRing rings[kTiles * kCudaWarpsPerTile];
+  BlockHeads heads;
+};
+
+template <int kDim, int kBits, bool kGrouped, bool kBase>
+struct EncodeKernel {
+  static constexpr EncodeTuning kTuning = EncodeTuningOf<kDim>();
+  static constexpr int kTiles = kTuning.tiles;
+  static constexpr int kThreads = kTiles * 128;
+  static constexpr int kBlocks = kTuning.blocks;
+  static constexpr int kPassN = kDim < 128 ? kDim : 128;
+  static constexpr int kSteps = kDim / 16;
+  static constexpr int kCount = kDim / 4;  // elements of a row in a lane
+  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
+  static constexpr int kWords = kCount / 16 * (kBits / 2);  // of packed codes in a lane
+  using Shared = EncodeShared<kDim, kTiles>;
+  using Group = GroupQuantiser<kCount, kBits>;
+
+  // x - mean, rounded to BF16, as the reference does before it rotates.
+  __device__ static void Centre(HeadsAt heads, const WarpRows& rows, uint32_t (&a)[kSteps][4]) {
+    const float* mean = heads.MeanOf(rows.head);
+    if (mean == nullptr) return;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 m =
+            __ldg(reinterpret_cast<const float2*>(mean + 16 * s + 8 * (i / 2)) + LaneColumn());
+        a[s][i] = PackBf16OrInfinity(LowBf16(a[s][i]) - m.x, HighBf16(a[s][i]) - m.y);
+      }
+    }
+  }
+
+  // Rotated rows in pairs of 16 bits; bit `half` of the result: that row is finite so far.
+  __device__ static uint32_t Rotate(const uint32_t (&a)[kSteps][4], uint32_t image,
+                                    uint32_t (&y)[kCount]) {
+    uint32_t finite = 0;
+#pragma unroll
+    for (int pass = 0; pass < kDim / kPassN; ++pass) {
+      float d[kPassN / 2];
+      MultiplyTile<kSteps, kPassN>(a, image + pass * (kDim * kPassN * 2), d);
+      if (pass == 0) finite = (isfinite(d[0]) ? 1 : 0) | (isfinite(d[2]) ? 2 : 0);
+#pragma unroll
+      for (int t = 0; t < kPassN / 8; ++t) {
+        y[pass * (kPassN / 4) + 2 * t] = PackBf16(d[4 * t], d[4 * t + 2]);
+        y[pass * (kPassN / 4) + 2 * t + 1] = PackBf16(d[4 * t + 1], d[4 * t + 3]);
+      }
+    }
+    return finite;
+  }
+
+  // The same for rows that are not rotated.
+  __device__ static void CentreRows(HeadsAt heads, const WarpRows& rows, bool interleaved,
+                                    uint32_t (&y)[kCount]) {
+    const float* mean = heads.MeanOf(rows.head);
+    if (mean == nullptr) return;
+    constexpr uint32_t kRun = kCount / kPlanes;
+#pragma unroll
+    for (uint32_t at = 0; at < kCount; ++at) {
+      const uint32_t plane = at / kRun, run = LaneColumn() * kRun + at % kRun;
+      const uint32_t column = interleaved ? run * kPlanes + plane : plane * (kDim / kPlanes) + run;
+      const float m = __ldg(mean + column);
+      y[at] = PackBf16OrInfinity(LowBf16(y[at]) - m, HighBf16(y[at]) - m);
+    }
+  }
+  __device__ static uint32_t FiniteRows(const uint32_t (&y)[kCount]) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) most = __vmaxu2(most, y[i] & 0x7fff7fffu);
+    most = __vmaxu2(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = __vmaxu2(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    return ((most & 0xffffu) < 0x7f80u ? 1 : 0) | (most >> 16 < 0x7f80u ? 2 : 0);
+  }
+
+  __device__ static void StoreWords(uint8_t* to, const uint32_t (&words)[kWords]) {
+    if constexpr (kWords == 1) {
+      *reinterpret_cast<uint32_t*>(to) = words[0];
+    } else if constexpr (kWords == 2) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        reinterpret_cast<uint4*>(to)[i / 4] =
+            make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+      }
+    }
+  }
+
+  __device__ static void StoreMeta(bool bf16, uint8_t* to, const Affine& affine) {
+    if (bf16) {
+      *reinterpret_cast<uint32_t*>(to) = PackBf16(affine.scale, affine.zero);
+    } else {
+      *reinterpret_cast<float2*>(to) = make_float2(affine.scale, affine.zero);
+    }
+  }
+
+  struct Context {
+    const CudaBatch& batch;
+    const HeadsAt heads;
+    const WarpRows& rows;
+    CudaPageReport* report;
+    bool sampled, bf16_meta;
+  };
+
+  // Two bits, one scale for a row.
+  __device__ static void QuantiseRow2(const Context& at, const uint32_t (&y)[kCount],
+                                      uint32_t bound, uint8_t* meta, uint32_t (&words)[2][kWords]) {
+    uint32_t low = y[0], high = y[0];
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) low = MinBf16(low, y[i]), high = MaxBf16(high, y[i]);
+    low = MaxBf16(QuadMin(low), bound ^ 0x80008000u);
+    high = MinBf16(QuadMax(high), bound);
+    if (__any_sync(0xffffffffu, (low & 0x7fffu) == 0 || (low & 0x7fff0000u) == 0)) {
+      uint32_t copy[kCount];  // WHY: see Select
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) copy[i] = y[i];
+      low = SignZeros<kCount>(copy, low, bound, kCount / kPlanes);
+    }
+    const Affine own = QuantiseByBounds<kCount>(y, low, high, words);
+    const int c = static_cast<int>(LaneColumn());
+    if (c < 2 && at.rows.Has(c)) {
+      StoreMeta(at.bf16_meta, meta + 8 * c * at.heads.meta_row_bytes(), own);
+    }
+    const bool floored = __any_sync(0xffffffffu, own.floored);
+    if (!at.sampled && !floored) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t from = (Lane() & 28) + half;
+      Affine affine;
+      affine.scale = __shfl_sync(0xffffffffu, own.scale, from);
+      affine.zero = __shfl_sync(0xffffffffu, own.zero, from);
+      affine.floored = __shfl_sync(0xffffffffu, own.floored ? 1 : 0, from) != 0;
+      const Affine all[4] = {affine, affine, affine, affine};
+      Account(at, y, half, words[half], all, floored);
+    }
+  }
+
+  // Of one row: into the page's sums if it is a sample, and whether it fits if the floor was met.
+  __device__ static void Account(const Context& at, const uint32_t (&y)[kCount], int half,
+                                 const uint32_t (&words)[kWords], const Affine* affine,
+                                 bool floored) {
+    const bool has = at.rows.Has(half);
+    if (at.sampled) {
+      float error = 0.0f, energy = 0.0f;
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        AddErrors<kCount, kBits>(y, half, p, words, Stored(at.bf16_meta, affine[p]), &error,
+                                 &energy);
+      }
+      AddSample(has, error, energy, at.heads.is_v() ? 1 : 0, at.report);
+    }
+    if (!floored) return;
+    CodedRow<kCount, kBits> row;  // WHY a copy: see Select
+    row.has = has;
+    row.floored = false;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) row.y[i] = y[i];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) row.words[i] = words[i];
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) {
+      row.stored[p] = Stored(at.bf16_meta, affine[p]);
+      row.floored |= affine[p].floored;
+    }
+    CountUnfit<kCount, kBits>(row, half, at.report);
+  }
+
+  // Other widths and several scales: a division per element.
+  __device__ static void QuantiseGroups(const Context& at, const uint32_t (&y)[kCount],
+                                        uint32_t bound, uint8_t* meta,
+                                        uint32_t (&words)[2][kWords]) {
+    const uint32_t pair = at.bf16_meta ? 4 : 8;
+    const uint32_t group = kGrouped ? at.heads.group() : kDim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float clip = HalfOf(bound, half);
+      Affine affine[kPlanes];
+      bool floored = false, bounded = false;
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        affine[p] = kGrouped || p == 0 ? Group::Of(y, half, p, group, clip, &bounded) : affine[0];
+        if (bounded) {
+          Group::template Codes<true>(y, half, p, affine[p], clip, words[half]);
+        } else {
+          Group::template Codes<false>(y, half, p, affine[p], clip, words[half]);
+        }
+        floored |= affine[p].floored;
+        const uint32_t column = p * (kDim / kPlanes) + LaneColumn() * Group::kRun;
+        if (at.rows.Has(half) && column % group == 0) {
+          StoreMeta(at.bf16_meta,
+                    meta + 8 * half * at.heads.meta_row_bytes() + column / group * pair, affine[p]);
+        }
+      }
+      const bool any_floored = __any_sync(0xffffffffu, floored);
+      if (!at.sampled && !any_floored) continue;
+      Account(at, y, half, words[half], affine, any_floored);
+    }
+  }
+
+  __device__ static void QuantiseRows(const Context& at, const uint32_t (&y)[kCount]) {
+    uint32_t bound = 0x7f7f7f7fu;
+    if (const uint32_t rank = at.heads.rank(); rank != 0) bound = Select<kCount>(y, rank);
+    uint32_t words[2][kWords] = {};
+    const uint32_t row = at.rows.first + LaneRow(), code_bytes = at.heads.code_row_bytes();
+    uint8_t* meta = at.rows.block + at.heads.meta_offset() + row * at.heads.meta_row_bytes();
+    if constexpr (kBits == 2 && !kGrouped) {
+      QuantiseRow2(at, y, bound, meta, words);
+    } else {
+      QuantiseGroups(at, y, bound, meta, words);
+    }
+    uint8_t* codes = at.rows.block + row * code_bytes + LaneColumn() * (4 * kWords);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (at.rows.Has(half)) StoreWords(codes + 8 * half * code_bytes, words[half]);
+    }
+  }
+
+  __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
+                              uint32_t n, const WarpRows& rows, const uint32_t (&y)[kCount],
+                              uint32_t finite) {
+    // A warp past the last head of a page list has no block, one past a page's rows no tokens.
+    if (rows.block == nullptr) return;
+    if (rows.tokens > rows.first) {
+      CudaPageReport* report = batch.reports + rows.page;
+      const uint32_t tensor = heads.tensor();
+      if (!__all_sync(0xffffffffu, finite == 3)) {
+        ReportRows<kDim>(report, walk, n, rows, tensor, finite);
+      }
+      const bool bf16 = heads.meta() == kCudaMetaBf16;
+      QuantiseRows({batch, heads, rows, report, Sampled(rows, tensor), bf16}, y);
+    }
+    const uint32_t end = rows.first + kCudaRowsPerWarp;
+    if (end >= batch.page_tokens || end > rows.tokens) ClearRest(batch.page_tokens, heads, rows);
+  }
+
+  __device__ static void Run(const CudaBatch& batch, const CudaHeads* heads_table,
+                             uint32_t heads_count) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    auto* shared = reinterpret_cast<Shared*>(shared_bytes);
+    const uint32_t base = SharedAddress(shared_bytes);
+    const uint32_t warp = threadIdx.x / 32;
+    const Gather<kDim> gather(base + offsetof(Shared, gathers) + warp * kGatherBytes<kDim>);
+    const uint32_t ring = base + offsetof(Shared, rings) + warp * sizeof(RowRing);
+    const HeadsAt heads(base + offsetof(Shared, heads));
+    gather.Prepare();
+    for (uint32_t h = blockIdx.y; h < heads_count; h += gridDim.y) {
+      __syncthreads();
+      LoadHeads(batch, heads_table[h], &shared->heads);
+      const bool rotates = heads_table[h].image != nullptr;
+      if (rotates) LoadImage<kDim>(heads_table[h].image, base + offsetof(Shared, image));
+      __syncthreads();
+      const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
+                         gridDim.x * kTiles);
+      if (walk.count() == 0) continue;
+      walk.Start();
+      gather.Start(batch, walk, 0);
+      RowWalk::Commit();
+      for (uint32_t n = 0; n < walk.count(); ++n) {
+        RowWalk::Wait();
+        uint32_t y[kCount];
+        uint32_t finite = 3;
+        if (rotates) {
+          uint32_t a[kSteps][4];
+          gather.Take(a);
+          if constexpr (kBase) Centre(heads, walk.Rows(n), a);
+          finite = Rotate(a, base + offsetof(Shared, image), y);
+        } else {
+          gather.template TakeRows<kPlanes>(batch.interleaved != 0, y);
+          if constexpr (kBase) CentreRows(heads, walk.Rows(n), batch.interleaved != 0, y);
+          finite = FiniteRows(y);
+        }
+        // Not before: what was gathered is taken.
+        __syncwarp();
+        if (n + 1 < walk.count()) gather.Start(batch, walk, n + 1);
+        walk.Advance(n);
+        RowWalk::Commit();
+        Tile(batch, heads, walk, n, walk.Rows(n), y, finite);
+      }
+      RowWalk::Wait();
+    }
+  }
+};
+
+template <int kDim, int kBits, bool kGrouped, bool kBase>
+__global__ void __launch_bounds__(EncodeKernel<kDim, kBits, kGrouped, kBase>::kThreads,
+                                  EncodeKernel<kDim, kBits, kGrouped, kBase>::kBlocks)
+    Encode(const __grid_constant__ CudaBatch batch, const CudaHeads* heads, uint32_t heads_count) {
+  EncodeKernel<kDim, kBits, kGrouped, kBase>::Run(batch, heads, heads_count);
+}
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_ENCODE_CUH_

@@ -1,0 +1,116 @@
+// Raw rows from a worker's memory to the operands of the rotation. A warp gathers its own 16 rows
+// into shared memory (16 bytes at a time where they are aligned) and needs nobody else. Device
+// code.
+#ifndef CRUMB_GPU_CODEC_CUDA_GATHER_CUH_
+#define CRUMB_GPU_CODEC_CUDA_GATHER_CUH_
+
+#include "gpu/codec/cuda_rows.cuh"
+#include "gpu/codec/cuda_tile.cuh"
+
+namespace crumb::cuda {
+
+// A row takes 16 bytes more than it has, so that eight rows of one chunk lie in different banks.
+template <int kDim>
+inline constexpr uint32_t kGatherPitch = kDim * 2 + 16;
+template <int kDim>
+inline constexpr uint32_t kGatherBytes = kCudaRowsPerWarp* kGatherPitch<kDim>;  // of a warp
+
+// The next tile of one warp on its way into shared memory.
+template <int kDim>
+class Gather {
+ public:
+  __device__ explicit Gather(uint32_t at) : at_(at) {}
+
+  // Once, before the first Start; the warp alone.
+  __device__ void Prepare() const {
+    for (uint32_t i = 4 * Lane(); i < kGatherBytes<kDim>; i += 128) {
+      asm volatile("st.shared.b32 [%0], 0;" ::"r"(at_ + i) : "memory");
+    }
+    __syncwarp();
+  }
+
+  // Starts the copies of tile n of a walk. Rows that do not exist keep what their place holds:
+  // nobody looks at what becomes of them. The caller commits. REQUIRES: the tile before was taken.
+  __device__ void Start(const CudaBatch& batch, const RowWalk& walk, uint32_t n) const {
+    const WarpRows rows = walk.Rows(n);
+    const uint32_t mine = Lane() & 15;
+    uint64_t address = 0;
+    if (rows.block != nullptr && rows.first + mine < rows.tokens) {
+      address = reinterpret_cast<uint64_t>(walk.RawRow(n, rows, mine));
+    }
+    if (batch.aligned == 0) return Slowly(address, at_);
+    constexpr uint32_t kChunks = kDim / 8;  // of a row
+    constexpr uint32_t kRowsAtOnce = 32 / kChunks;
+    const uint32_t chunk = Lane() % kChunks;
+    const uint32_t to = at_ + Lane() / kChunks * kGatherPitch<kDim> + 16 * chunk;
+#pragma unroll
+    for (uint32_t i = 0; i < kCudaRowsPerWarp / kRowsAtOnce; ++i) {
+      const uint64_t from = __shfl_sync(0xffffffffu, address, i * kRowsAtOnce + Lane() / kChunks);
+      if (from == 0) continue;
+      CopyAsync16(to + i * (kRowsAtOnce * kGatherPitch<kDim>),
+                  reinterpret_cast<const uint8_t*>(from) + 16 * chunk);
+    }
+  }
+
+  // The operands of the product; the walk has waited.
+  __device__ void Take(uint32_t (&a)[kDim / 16][4]) const {
+    const uint32_t from = at_ + (Lane() & 15) * kGatherPitch<kDim> + Lane() / 16 * 16;
+#pragma unroll
+    for (uint32_t s = 0; s < kDim / 16; ++s) {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(a[s][0]), "=r"(a[s][1]), "=r"(a[s][2]), "=r"(a[s][3])
+                   : "r"(from + 32 * s)
+                   : "memory");
+    }
+  }
+
+  // The rows as they are, for codecs that do not rotate: element `at` of a lane is the one that
+  // `at` of a rotated row would be. Pairs of rows g (low) and g + 8 (high).
+  template <int kPlanes>
+  __device__ void TakeRows(bool interleaved, uint32_t (&y)[kDim / 4]) const {
+    constexpr uint32_t kRun = kDim / kPlanes / 4;  // neighbouring elements of a lane
+    const uint32_t from = at_ + LaneRow() * kGatherPitch<kDim>;
+#pragma unroll
+    for (uint32_t at = 0; at < kDim / 4; ++at) {
+      const uint32_t plane = at / kRun, run = LaneColumn() * kRun + at % kRun;
+      const uint32_t column = interleaved ? run * kPlanes + plane : plane * (kDim / kPlanes) + run;
+      uint16_t low, high;
+      asm volatile("ld.shared.b16 %0, [%1];" : "=h"(low) : "r"(from + 2 * column));
+      asm volatile("ld.shared.b16 %0, [%1];"
+                   : "=h"(high)
+                   : "r"(from + 8 * kGatherPitch<kDim> + 2 * column));
+      y[at] = static_cast<uint32_t>(high) << 16 | low;
+    }
+  }
+
+ private:
+  // Rows that do not lie at multiples of 16 bytes, element by element.
+  __device__ static __noinline__ void Slowly(uint64_t address, uint32_t to) {
+    for (uint32_t i = Lane(); i < kCudaRowsPerWarp * kDim; i += 32) {
+      const uint64_t from = __shfl_sync(0xffffffffu, address, i / kDim);
+      if (from == 0) continue;
+      const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i % kDim];
+      const uint32_t at = to + i / kDim * kGatherPitch<kDim> + i % kDim * 2;
+      asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(value) : "memory");
+    }
+  }
+
+  const uint32_t at_;
+};
+
+// Whether a row has a NaN or an infinity: reads it again, a quarter by each lane of the row.
+template <int kDim>
+__device__ __noinline__ bool RowHasNonFinite(const uint8_t* row) {
+  bool bad = false;
+  for (uint32_t i = LaneColumn(); i < kDim; i += 4) {
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(row)[i];
+    bad |= (bits & 0x7f80u) == 0x7f80u;
+  }
+  bad |= __shfl_xor_sync(0xffffffffu, static_cast<int>(bad), 1) != 0;
+  bad |= __shfl_xor_sync(0xffffffffu, static_cast<int>(bad), 2) != 0;
+  return bad;
+}
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_GATHER_CUH_

@@ -1,0 +1,44 @@
+// Launches of the codec kernels: from a form of tensors to the kernel made for it. Host code; no
+// CUDA types, so that callers need no toolkit. A launch never waits; one thread per stream.
+#ifndef CRUMB_GPU_CODEC_CUDA_LAUNCH_H_
+#define CRUMB_GPU_CODEC_CUDA_LAUNCH_H_
+
+#include <cstdint>
+
+#include "gpu/codec/cuda_params.h"
+
+namespace crumb {
+
+// Tensors that one kernel serves.
+struct CudaForm {
+  uint32_t dim = 0;
+  uint32_t bits = 0;
+  bool grouped = false;  // more than one scale in a row
+  bool base = false;     // some tensor has a mean
+  friend bool operator==(const CudaForm&, const CudaForm&) = default;
+};
+
+struct CudaLaunch {
+  CudaForm form;
+  CudaBatch batch = {};
+  const CudaHeads* heads = nullptr;  // device memory
+  uint32_t heads_count = 0;
+  uint32_t heads_most = 0;        // of the largest entry: heads that share a rotation
+  const float* scales = nullptr;  // device: kCrumbScale
+  uint32_t multiprocessors = 0;
+  void* stream = nullptr;  // cudaStream_t
+};
+
+// A cudaError_t; 0: launched. REQUIRES: CudaDim(dim), bits 2 to 4, a batch that was checked.
+int LaunchDecode(const CudaLaunch& launch);
+// The OSCAR-like codecs: 2 and 4 bits.
+int LaunchAffineEncode(const CudaLaunch& launch);
+
+int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream);
+
+// Once per device, before the first launch there: lets kernels take the shared memory they need.
+int PrepareCodecKernels();
+
+}  // namespace crumb
+
+#endif  // CRUMB_GPU_CODEC_CUDA_LAUNCH_H_

@@ -1,0 +1,29 @@
+// Page reports before an encode.
+#include <cuda_runtime.h>
+
+#include "gpu/codec/cuda_launch.h"
+
+namespace crumb {
+namespace cuda {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+
+__global__ void Reset(CudaPageReport* reports, uint32_t count) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= count) return;
+  CudaPageReport report = {};
+  report.bad_place = ~0ull;
+  reports[i] = report;
+}
+
+}  // namespace
+}  // namespace cuda
+
+int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream) {
+  const uint32_t blocks = (count + cuda::kThreads - 1) / cuda::kThreads;
+  cuda::Reset<<<blocks, cuda::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(reports, count);
+  return cudaPeekAtLastError();
+}
+
+}  // namespace crumb

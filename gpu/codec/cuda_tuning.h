@@ -1,0 +1,39 @@
+// Tuning constants of the codec kernels, per architecture: the only place for them.
+#ifndef CRUMB_GPU_CODEC_CUDA_TUNING_H_
+#define CRUMB_GPU_CODEC_CUDA_TUNING_H_
+
+namespace crumb {
+
+// Only the -a targets have warpgroup products; all others use mma.sync.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kCudaWarpgroups = true;
+#else
+inline constexpr bool kCudaWarpgroups = false;
+#endif
+
+struct DecodeTuning {
+  int tiles;   // warpgroups (of 64 rows) in a block
+  int blocks;  // of one multiprocessor
+};
+
+// By head dim. Measured on an H200 (docs/gpu.md); other architectures start from the same.
+template <int kDim>
+constexpr DecodeTuning DecodeTuningOf() {
+  if constexpr (kDim == 256) return {2, 1};
+  return {2, 2};
+}
+
+struct EncodeTuning {
+  int tiles;
+  int blocks;
+};
+
+template <int kDim>
+constexpr EncodeTuning EncodeTuningOf() {
+  if constexpr (kDim == 256) return {2, 1};
+  return {2, 2};
+}
+
+}  // namespace crumb
+
+#endif  // CRUMB_GPU_CODEC_CUDA_TUNING_H_

@@ -1,0 +1,209 @@
+// Packed rows to the operands of the inverse rotation: every code becomes its level in BF16, bit
+// for bit as the reference. Device code of the kernels.
+#ifndef CRUMB_GPU_CODEC_CUDA_UNPACK_CUH_
+#define CRUMB_GPU_CODEC_CUDA_UNPACK_CUH_
+
+#include "gpu/codec/cuda_rows.cuh"
+#include "gpu/codec/cuda_tile.cuh"
+
+namespace crumb::cuda {
+
+// What one lane reads of its two rows.
+template <int kDim, int kBits>
+struct PackedRows {
+  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
+  static constexpr int kWords = kDim / kPlanes / 16;  // 4 codes of each plane in a word
+  static constexpr int kSteps = kDim / 16;
+  uint32_t words[2][kWords];
+  uint32_t high[2];     // 3 bits: bit 8p + i: the third bit of plane p's i-th code (kDim 64, 128)
+  uint32_t high2[2];    // the same of planes 2 and 3, 16 bits each (kDim 256)
+  uint32_t meta[2][2];  // the first scale and zero as stored; kByte: S8 | Z8 << 8
+};
+
+template <int kWords>
+__device__ __forceinline__ void LoadWords(const uint8_t* from, uint32_t (&to)[kWords]) {
+  if constexpr (kWords == 1) {
+    to[0] = __ldcs(reinterpret_cast<const uint32_t*>(from));
+  } else if constexpr (kWords == 2) {
+    const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
+    to[0] = v.x, to[1] = v.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from) + i / 4);
+      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+  }
+}
+
+// The third bits of a lane: of plane p, elements p * kDim / 4 + c * kDim / 16, + kDim / 16.
+template <int kDim>
+__device__ __forceinline__ void LoadHighBits(const uint8_t* from, uint32_t c, uint32_t* low,
+                                             uint32_t* high) {
+  *low = *high = 0;
+#pragma unroll
+  for (uint32_t p = 0; p < 4; ++p) {
+    if constexpr (kDim == 256) {
+      const uint32_t two = reinterpret_cast<const uint16_t*>(from)[p * 4 + c];
+      if (p < 2)
+        *low |= two << (16 * p);
+      else
+        *high |= two << (16 * (p - 2));
+    } else if constexpr (kDim == 128) {
+      *low |= static_cast<uint32_t>(from[p * 4 + c]) << (8 * p);
+    } else {
+      *low |= (static_cast<uint32_t>(from[p * 2 + c / 2]) >> (c % 2 * 4) & 15u) << (8 * p);
+    }
+  }
+}
+
+template <int kDim, int kBits>
+__device__ __forceinline__ void LoadPacked(HeadsAt heads, const WarpRows& rows,
+                                           PackedRows<kDim, kBits>* out) {
+  using Packed = PackedRows<kDim, kBits>;
+  const uint32_t c = LaneColumn();
+  const uint32_t code_bytes = heads.code_row_bytes(), meta_bytes = heads.meta_row_bytes();
+  const uint32_t meta_offset = heads.meta_offset();
+  const uint8_t form = heads.meta();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t row = rows.first + LaneRow() + 8 * half;
+#pragma unroll
+    for (int i = 0; i < Packed::kWords; ++i) out->words[half][i] = 0;
+    out->high[half] = out->high2[half] = out->meta[half][0] = out->meta[half][1] = 0;
+    if (!rows.Has(half)) continue;
+    const uint8_t* codes = rows.block + row * code_bytes;
+    LoadWords(codes + c * (4 * Packed::kWords), out->words[half]);
+    if constexpr (kBits == 3) {
+      LoadHighBits<kDim>(codes + kDim / 4, c, &out->high[half], &out->high2[half]);
+    }
+    const uint8_t* meta = rows.block + meta_offset + row * meta_bytes;
+    if (form == kCudaMetaByte) {
+      out->meta[half][0] = __ldcs(reinterpret_cast<const uint16_t*>(meta));
+    } else if (form == kCudaMetaBf16) {
+      out->meta[half][0] = __ldcs(reinterpret_cast<const uint32_t*>(meta));
+    } else {
+      out->meta[half][0] = __ldcs(reinterpret_cast<const uint32_t*>(meta));
+      out->meta[half][1] = __ldcs(reinterpret_cast<const uint32_t*>(meta) + 1);
+    }
+  }
+}
+
+struct ScaleZero {
+  float scale;
+  float zero;
+};
+
+// `scales`: the 256 row scales of codec crumb, in shared memory.
+template <int kBits>
+__device__ __forceinline__ ScaleZero ScaleZeroOf(uint8_t form, const uint32_t (&meta)[2],
+                                                 const float* scales) {
+  if (form == kCudaMetaFp32) return {__uint_as_float(meta[0]), __uint_as_float(meta[1])};
+  if (form == kCudaMetaBf16) return {LowBf16(meta[0]), HighBf16(meta[0])};
+  constexpr float kMid = static_cast<float>((1 << kBits) - 1) / 2.0f;
+  constexpr float kStep = static_cast<float>(1 << kBits) / 128.0f;
+  const int offset = static_cast<int>(meta[0] >> 8 & 0x7fu) - 64;
+  return {scales[meta[0] & 0xffu], kMid + static_cast<float>(offset) * kStep};
+}
+
+__device__ __forceinline__ float Level(float code, const ScaleZero& sz) {
+  return __fmul_rn(__fsub_rn(code, sz.zero), sz.scale);
+}
+
+// Four levels of two bits, by look-up of bytes.
+struct Levels2 {
+  uint32_t low, high;  // levels 0, 1 and 2, 3
+  __device__ explicit Levels2(const ScaleZero& sz)
+      : low(PackBf16(Level(0.0f, sz), Level(1.0f, sz))),
+        high(PackBf16(Level(2.0f, sz), Level(3.0f, sz))) {}
+  // Codes in the bytes of x to pairs of BF16.
+  __device__ void Decode(uint32_t x, uint32_t* first, uint32_t* second) const {
+    const uint32_t select = x * 0x22u + 0x10101010u;
+    *first = __byte_perm(low, high, select);
+    *second = __byte_perm(low, high, select >> 16);
+  }
+};
+
+// Any code below 16: arithmetic.
+__device__ __forceinline__ void DecodeArithmetic(uint32_t x, const ScaleZero& sz, uint32_t* first,
+                                                 uint32_t* second) {
+  float level[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    // 2^23 + code, exactly; the difference is the code.
+    const float code = __uint_as_float(__byte_perm(x, 0x4b000000u, 0x7440u + i)) - 8388608.0f;
+    level[i] = Level(code, sz);
+  }
+  *first = PackBf16(level[0], level[1]);
+  *second = PackBf16(level[2], level[3]);
+}
+
+template <int kDim, int kBits>
+__device__ __forceinline__ uint32_t CodesOf(const PackedRows<kDim, kBits>& packed, int half,
+                                            int plane, int word) {
+  if constexpr (kBits == 4) return packed.words[half][word] >> (4 * plane) & 0x0f0f0f0fu;
+  uint32_t codes = packed.words[half][word] >> (2 * plane) & 0x03030303u;
+  if constexpr (kBits == 3) {
+    uint32_t bits;
+    if constexpr (kDim == 256) {
+      bits = (plane < 2 ? packed.high[half] : packed.high2[half]) >> (16 * (plane & 1) + 4 * word);
+    } else {
+      bits = packed.high[half] >> (8 * plane + 4 * word);
+    }
+    codes |= ((bits & 15u) * 0x00204081u & 0x01010101u) << 2;
+  }
+  return codes;
+}
+
+// First element of a step's four, to find their group. REQUIRES: groups of 16 or more.
+template <int kDim, int kBits>
+__device__ __forceinline__ uint32_t StepColumn(bool interleaved, int plane, int word) {
+  using Packed = PackedRows<kDim, kBits>;
+  const uint32_t at = LaneColumn() * (4 * Packed::kWords) + 4 * word;
+  return interleaved ? at * Packed::kPlanes : plane * (kDim / Packed::kPlanes) + at;
+}
+
+template <int kDim, int kBits, bool kGrouped>
+__device__ __forceinline__ void MakeOperands(HeadsAt heads, const WarpRows& rows,
+                                             const PackedRows<kDim, kBits>& packed,
+                                             bool interleaved, const float* scales,
+                                             uint32_t (&a)[kDim / 16][4]) {
+  using Packed = PackedRows<kDim, kBits>;
+  const uint8_t form = heads.meta();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    ScaleZero sz = ScaleZeroOf<kBits>(form, packed.meta[half], scales);
+    Levels2 levels(sz);
+#pragma unroll
+    for (int plane = 0; plane < Packed::kPlanes; ++plane) {
+#pragma unroll
+      for (int word = 0; word < Packed::kWords; ++word) {
+        const int s = plane * Packed::kWords + word;
+        if constexpr (kGrouped) {
+          const uint32_t group = StepColumn<kDim, kBits>(interleaved, plane, word) / heads.group();
+          const uint32_t pair = form == kCudaMetaFp32 ? 8 : 4;
+          const uint32_t row = rows.first + LaneRow() + 8 * half;
+          uint32_t meta[2] = {};
+          if (rows.Has(half)) {
+            const auto* from = reinterpret_cast<const uint32_t*>(
+                rows.block + heads.meta_offset() + row * heads.meta_row_bytes() + group * pair);
+            meta[0] = from[0];
+            if (pair == 8) meta[1] = from[1];
+          }
+          sz = ScaleZeroOf<kBits>(form, meta, scales);
+          if constexpr (kBits == 2) levels = Levels2(sz);
+        }
+        const uint32_t codes = CodesOf<kDim, kBits>(packed, half, plane, word);
+        if constexpr (kBits == 2) {
+          levels.Decode(codes, &a[s][half], &a[s][2 + half]);
+        } else {
+          DecodeArithmetic(codes, sz, &a[s][half], &a[s][2 + half]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_UNPACK_CUH_
