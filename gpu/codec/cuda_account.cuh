@@ -19,13 +19,13 @@ __device__ __forceinline__ bool Sampled(const WarpRows& rows, uint32_t tensor) {
 // A sum that is not finite comes from a NaN or an infinity in the row, or from a finite row that
 // does not fit into BF16 once rotated. Every lane has the same two rows as its quad.
 template <int kDim>
-__device__ __noinline__ void ReportRows(CudaPageReport* report, const RowWalk& walk, uint32_t n,
+__device__ __forceinline__ void ReportRows(CudaPageReport* report, const RowWalk& walk,
                                         const WarpRows& rows, uint32_t tensor, uint32_t finite) {
   for (int half = 0; half < 2; ++half) {
     const uint32_t row = rows.first + LaneRow() + 8 * half;
     const bool look = rows.Has(half);
     // Lanes without a row look at the warp's first one, so that all take part.
-    const bool bad = RowHasNonFinite<kDim>(walk.RawRow(n, rows, look ? LaneRow() + 8 * half : 0));
+    const bool bad = RowHasNonFinite<kDim>(walk.RawRow(rows, look ? LaneRow() + 8 * half : 0));
     if (!look || (finite >> half & 1) != 0 || LaneColumn() != 0) continue;
     if (bad) {
       atomicMin(&report->bad_place, static_cast<unsigned long long>(tensor) << 40 |
@@ -45,9 +45,9 @@ __device__ __forceinline__ Affine Stored(bool bf16_meta, Affine affine) {
 }
 
 // Squared error as a reader will see it, and energy, over one plane of a lane's elements.
-template <int kCount, int kBits, typename Words, typename Sum>
-__device__ __forceinline__ void AddErrors(const uint32_t* y, int half, int plane,
-                                          const Words& words, const Affine& stored, Sum* error,
+template <int kCount, int kBits, int kWords, typename Sum>
+__device__ __forceinline__ void AddErrors(const uint32_t (&y)[kCount], int half, int plane,
+                                          const uint32_t (&words)[kWords], const Affine& stored, Sum* error,
                                           Sum* energy) {
   constexpr int kPlanes = kBits == 4 ? 2 : 4, kRun = kCount / kPlanes;
 #pragma unroll
@@ -77,37 +77,23 @@ __device__ __forceinline__ void AddSample(bool has, float error, float energy, i
   atomicAdd(&report->energy[kind], energy);
 }
 
-// One row of a lane as it was rotated and as it is stored.
-template <int kCount, int kBits>
-struct CodedRow {
-  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
-  uint32_t y[kCount];  // pairs
-  uint32_t words[kCount / 16 * (kBits / 2)];
-  Affine stored[kPlanes];
-  bool has, floored;
-};
-
 // A row whose range is below the published floor is unfit where that erased it. In double: squares
 // of such values may be below what FP32 has.
-template <int kCount, int kBits>
-__device__ __noinline__ void CountUnfit(const CodedRow<kCount, kBits>& row, int half,
-                                        CudaPageReport* report) {
-  double error = 0.0, energy = 0.0;
-  for (int p = 0; p < CodedRow<kCount, kBits>::kPlanes; ++p) {
-    AddErrors<kCount, kBits>(row.y, half, p, row.words, row.stored[p], &error, &energy);
-  }
-  int floored = row.floored ? 1 : 0;
+__device__ __forceinline__ void CountUnfit(bool has, bool floored, double error, double energy,
+                                           CudaPageReport* report) {
+  int any = floored ? 1 : 0;
+#pragma unroll
   for (int step = 1; step < 4; step *= 2) {
     error += __shfl_xor_sync(0xffffffffu, error, step);
     energy += __shfl_xor_sync(0xffffffffu, energy, step);
-    floored |= __shfl_xor_sync(0xffffffffu, floored, step);
+    any |= __shfl_xor_sync(0xffffffffu, any, step);
   }
-  if (floored == 0 || !row.has || LaneColumn() != 0) return;
+  if (any == 0 || !has || LaneColumn() != 0) return;
   if (error > kUnfitShare * energy) atomicAdd(&report->unfit, 1u);
 }
 
 // Rows of the page that do not exist are zero bytes, and so is what lies between sections.
-inline __device__ __noinline__ void ClearRest(uint32_t page_tokens, HeadsAt heads,
+__device__ __forceinline__ void ClearRest(uint32_t page_tokens, HeadsAt heads,
                                               const WarpRows& rows) {
   const uint32_t end = min(rows.first + kCudaRowsPerWarp, page_tokens);
   const uint32_t first = max(rows.first, rows.tokens);

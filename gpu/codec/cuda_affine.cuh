@@ -85,14 +85,17 @@ __device__ __forceinline__ Affine AffineOf(float low, float high, float top) {
 
 // The least value of a group is zero: which zero, is that of its first element, and decides the
 // sign of the stored zero. Elements that the clip made zero count with their sign. Rare.
-template <int kCount>
-__device__ __noinline__ float FirstZero(const uint32_t* y, int half, int first, int end, int run,
-                                        uint32_t lanes, bool all) {
+template <int kCount, int kPlanes>
+__device__ __forceinline__ float FirstZero(const uint32_t (&y)[kCount], int half, int first_plane,
+                                           int end_plane, uint32_t lanes, bool all) {
+  constexpr int kRun = kCount / kPlanes;
   uint32_t key = 0xffffffffu;
-  for (int q = first; q < end; ++q) {
+#pragma unroll
+  for (int q = 0; q < kCount; ++q) {
     const float v = HalfOf(y[q], half);
-    if (v != 0.0f && !all) continue;
-    const uint32_t column = q / run * 4 * run + LaneColumn() * run + q % run;
+    const int plane = q / kRun;
+    if ((v != 0.0f && !all) || plane < first_plane || plane >= end_plane) continue;
+    const uint32_t column = plane * 4 * kRun + LaneColumn() * kRun + q % kRun;
     key = min(key, column << 1 | __float_as_uint(v) >> 31);
   }
   if (lanes > 1) key = min(key, __shfl_xor_sync(0xffffffffu, key, 1));
@@ -142,13 +145,15 @@ inline __device__ __noinline__ RowBounds BoundsOfAny(float low, float high, bool
 }
 
 // Both halves of `low` that are zero get the sign of the first zero of their row.
-template <int kCount>
-__device__ __noinline__ uint32_t SignZeros(const uint32_t* y, uint32_t low, uint32_t bound,
-                                           int run) {
+template <int kCount, int kPlanes>
+__device__ __forceinline__ uint32_t SignZeros(const uint32_t (&y)[kCount], uint32_t low,
+                                              uint32_t bound) {
   float least[2];
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     least[half] = HalfOf(low, half);
-    const float zero = FirstZero<kCount>(y, half, 0, kCount, run, 4, HalfOf(bound, half) == 0.0f);
+    const float zero =
+        FirstZero<kCount, kPlanes>(y, half, 0, kPlanes, 4, HalfOf(bound, half) == 0.0f);
     if (least[half] == 0.0f) least[half] = zero;
   }
   return PackBf16(least[0], least[1]);
@@ -243,11 +248,8 @@ struct GroupQuantiser {
     high = fminf(fmaxf(high, -bound), bound);
     if (__any_sync(0xffffffffu, low == 0.0f)) {
       const uint32_t lanes = group > 2 * kRun ? 4 : group > kRun ? 2 : 1;
-      uint32_t copy[kCount];
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) copy[i] = y[i];
-      const float zero = FirstZero<kCount>(copy, half, first * kRun, (first + planes) * kRun, kRun,
-                                           lanes, bound == 0.0f);
+      const float zero = FirstZero<kCount, kPlanes>(y, half, first, first + planes, lanes,
+                                                    bound == 0.0f);
       if (low == 0.0f) low = zero;
     }
     *bounded = __all_sync(0xffffffffu, Bounded(low, high));

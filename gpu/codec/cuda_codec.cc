@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 
@@ -31,11 +30,6 @@ absl::Status Refuse(const TensorLayout& tensor, const Parts&... parts) {
   return absl::FailedPreconditionError(
       absl::StrCat("layer ", tensor.layer_id, tensor.is_v ? " V" : " K",
                    " has no GPU kernel: ", parts..., "; the codec of the CPU serves it"));
-}
-
-// log2, or 32 where there is none: kernels then divide.
-uint32_t ShiftOf(uint32_t value) {
-  return std::has_single_bit(value) ? static_cast<uint32_t>(std::countr_zero(value)) : 32;
 }
 
 absl::Status CheckTensor(const TensorLayout& tensor) {
@@ -158,7 +152,7 @@ class CudaCodec::Builder {
         const absl::Span<const float> rotation = plan_.RotationOf(t, head);
         uint32_t end = head + 1;
         while (end < tensors[t].heads && plan_.RotationOf(t, end).data() == rotation.data()) ++end;
-        CudaHeads heads = {tensor, head, end - head, ShiftOf(end - head), nullptr};
+        CudaHeads heads = {tensor, head, end - head, nullptr};
         if (!rotation.empty()) {
           // Offsets are one more than they are, so that the first differs from none.
           heads.image = reinterpret_cast<const void*>(ImageOf(tensors[t], rotation, encode) + 1);
@@ -245,7 +239,7 @@ CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& directio
   launch.batch.page_count = pages.count;
   launch.batch.page_tokens = plan_.layout().page_tokens();
   launch.batch.tokens_per_slot = pages.tokens_per_slot;
-  launch.batch.slot_shift = ShiftOf(pages.tokens_per_slot);
+  launch.batch.straight = pages.tokens_per_slot % kCudaRowsPerWarp == 0 ? 1 : 0;
   launch.batch.aligned = pages.aligned ? 1 : 0;
   launch.batch.interleaved = plan_.descriptor().packing == Packing::kInterleaved ? 1 : 0;
   launch.heads = reinterpret_cast<const CudaHeads*>(direction.heads.data()) + group.first;

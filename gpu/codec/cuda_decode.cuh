@@ -206,13 +206,13 @@ struct DecodeKernel {
   }
 
   __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
-                              uint32_t n, const WarpRows& rows, const uint32_t (&a)[kDim / 16][4],
+                              const WarpRows& rows, const uint32_t (&a)[kDim / 16][4],
                               const uint32_t (&meta)[2], bool product, uint32_t image, Base* base) {
     Output out;
     const bool bytes = heads.meta() == kCudaMetaByte;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      out.to[half] = rows.Has(half) ? walk.RawRow(n, rows, LaneRow() + 8 * half) : nullptr;
+      out.to[half] = rows.Has(half) ? walk.RawRow(rows, LaneRow() + 8 * half) : nullptr;
       out.use_static[half] = !bytes || (meta[half] >> 15 & 1) != 0;
     }
     if constexpr (kBase) LoadBases<kDim>(heads, rows, base);
@@ -241,7 +241,7 @@ struct DecodeKernel {
       const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
                          gridDim.x * kTiles);
       if (walk.count() == 0) continue;
-      walk.Start();
+      walk.LookUp(0);
       WarpRows next = walk.Rows(0);
       Packed packed;
       LoadPacked<kDim, kBits>(heads, next, &packed);
@@ -251,17 +251,13 @@ struct DecodeKernel {
                                             shared->scales, a);
         const uint32_t meta[2] = {packed.meta[0][0], packed.meta[1][0]};
         const WarpRows rows = next;
-        RowWalk::Wait();
-        walk.Advance(n);
-        RowWalk::Commit();
+        walk.LookUp(n + 1);
         if (n + 1 < walk.count()) {
           next = walk.Rows(n + 1);
           LoadPacked<kDim, kBits>(heads, next, &packed);
         }
-        Tile(batch, heads, walk, n, rows, a, meta, product, shared_at + offsetof(Shared, image),
-             base);
+        Tile(batch, heads, walk, rows, a, meta, product, shared_at + offsetof(Shared, image), base);
       }
-      RowWalk::Wait();
     }
   }
 };

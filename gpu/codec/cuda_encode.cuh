@@ -127,10 +127,7 @@ struct EncodeKernel {
     low = MaxBf16(QuadMin(low), bound ^ 0x80008000u);
     high = MinBf16(QuadMax(high), bound);
     if (__any_sync(0xffffffffu, (low & 0x7fffu) == 0 || (low & 0x7fff0000u) == 0)) {
-      uint32_t copy[kCount];  // WHY: see Select
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) copy[i] = y[i];
-      low = SignZeros<kCount>(copy, low, bound, kCount / kPlanes);
+      low = SignZeros<kCount, kPlanes>(y, low, bound);
     }
     const Affine own = QuantiseByBounds<kCount>(y, low, high, words);
     const int c = static_cast<int>(LaneColumn());
@@ -166,19 +163,14 @@ struct EncodeKernel {
       AddSample(has, error, energy, at.heads.is_v() ? 1 : 0, at.report);
     }
     if (!floored) return;
-    CodedRow<kCount, kBits> row;  // WHY a copy: see Select
-    row.has = has;
-    row.floored = false;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) row.y[i] = y[i];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) row.words[i] = words[i];
+    double error = 0.0, energy = 0.0;
+    bool of_lane = false;
 #pragma unroll
     for (int p = 0; p < kPlanes; ++p) {
-      row.stored[p] = Stored(at.bf16_meta, affine[p]);
-      row.floored |= affine[p].floored;
+      AddErrors<kCount, kBits>(y, half, p, words, Stored(at.bf16_meta, affine[p]), &error, &energy);
+      of_lane |= affine[p].floored;
     }
-    CountUnfit<kCount, kBits>(row, half, at.report);
+    CountUnfit(has, of_lane, error, energy, at.report);
   }
 
   // Other widths and several scales: a division per element.
@@ -232,7 +224,7 @@ struct EncodeKernel {
   }
 
   __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
-                              uint32_t n, const WarpRows& rows, const uint32_t (&y)[kCount],
+                              const WarpRows& rows, const uint32_t (&y)[kCount],
                               uint32_t finite) {
     // A warp past the last head of a page list has no block, one past a page's rows no tokens.
     if (rows.block == nullptr) return;
@@ -240,7 +232,7 @@ struct EncodeKernel {
       CudaPageReport* report = batch.reports + rows.page;
       const uint32_t tensor = heads.tensor();
       if (!__all_sync(0xffffffffu, finite == 3)) {
-        ReportRows<kDim>(report, walk, n, rows, tensor, finite);
+        ReportRows<kDim>(report, walk, rows, tensor, finite);
       }
       const bool bf16 = heads.meta() == kCudaMetaBf16;
       QuantiseRows({batch, heads, rows, report, Sampled(rows, tensor), bf16}, y);
@@ -268,11 +260,10 @@ struct EncodeKernel {
       const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
                          gridDim.x * kTiles);
       if (walk.count() == 0) continue;
-      walk.Start();
-      gather.Start(batch, walk, 0);
-      RowWalk::Commit();
+      walk.LookUp(0);
+      gather.Start(batch, walk, walk.Rows(0));
       for (uint32_t n = 0; n < walk.count(); ++n) {
-        RowWalk::Wait();
+        Gather<kDim>::Wait();
         uint32_t y[kCount];
         uint32_t finite = 3;
         if (rotates) {
@@ -287,12 +278,10 @@ struct EncodeKernel {
         }
         // Not before: what was gathered is taken.
         __syncwarp();
-        if (n + 1 < walk.count()) gather.Start(batch, walk, n + 1);
-        walk.Advance(n);
-        RowWalk::Commit();
-        Tile(batch, heads, walk, n, walk.Rows(n), y, finite);
+        walk.LookUp(n + 1);
+        if (n + 1 < walk.count()) gather.Start(batch, walk, walk.Rows(n + 1));
+        Tile(batch, heads, walk, walk.Rows(n), y, finite);
       }
-      RowWalk::Wait();
     }
   }
 };

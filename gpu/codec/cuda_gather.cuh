@@ -29,30 +29,37 @@ class Gather {
     __syncwarp();
   }
 
-  // Starts the copies of tile n of a walk. Rows that do not exist keep what their place holds:
-  // nobody looks at what becomes of them. The caller commits. REQUIRES: the tile before was taken.
-  __device__ void Start(const CudaBatch& batch, const RowWalk& walk, uint32_t n) const {
-    const WarpRows rows = walk.Rows(n);
-    const uint32_t mine = Lane() & 15;
-    uint64_t address = 0;
-    if (rows.block != nullptr && rows.first + mine < rows.tokens) {
-      address = reinterpret_cast<uint64_t>(walk.RawRow(n, rows, mine));
-    }
-    if (batch.aligned == 0) return Slowly(address, at_);
+  // Starts the copies of a tile and commits them. Rows that do not exist keep what their place
+  // holds: nobody looks at what becomes of them. REQUIRES: the tile before was taken.
+  __device__ void Start(const CudaBatch& batch, const RowWalk& walk, const WarpRows& rows) const {
     constexpr uint32_t kChunks = kDim / 8;  // of a row
     constexpr uint32_t kRowsAtOnce = 32 / kChunks;
-    const uint32_t chunk = Lane() % kChunks;
-    const uint32_t to = at_ + Lane() / kChunks * kGatherPitch<kDim> + 16 * chunk;
+    const uint32_t own = Lane() / kChunks, chunk = Lane() % kChunks;
+    const uint32_t to = at_ + own * kGatherPitch<kDim> + 16 * chunk;
+    const uint32_t left = rows.tokens > rows.first ? rows.tokens - rows.first : 0;
+    if (batch.straight != 0 && batch.aligned != 0) {
+      const uint8_t* from = walk.RawRow(rows, own) + 16 * chunk;
+      const uint64_t step = walk.RowStep() * kRowsAtOnce;
 #pragma unroll
-    for (uint32_t i = 0; i < kCudaRowsPerWarp / kRowsAtOnce; ++i) {
-      const uint64_t from = __shfl_sync(0xffffffffu, address, i * kRowsAtOnce + Lane() / kChunks);
-      if (from == 0) continue;
-      CopyAsync16(to + i * (kRowsAtOnce * kGatherPitch<kDim>),
-                  reinterpret_cast<const uint8_t*>(from) + 16 * chunk);
+      for (uint32_t i = 0; i < kCudaRowsPerWarp / kRowsAtOnce; ++i) {
+        if (own + i * kRowsAtOnce < left) {
+          CopyAsync16(to + i * (kRowsAtOnce * kGatherPitch<kDim>), from);
+        }
+        from += step;
+      }
+    } else {
+      StartSlowly(batch, walk, rows, left);
     }
+    asm volatile("cp.async.commit_group;" ::: "memory");
   }
 
-  // The operands of the product; the walk has waited.
+  // What was started has arrived.
+  __device__ static void Wait() {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncwarp();
+  }
+
+  // The operands of the product, after Wait.
   __device__ void Take(uint32_t (&a)[kDim / 16][4]) const {
     const uint32_t from = at_ + (Lane() & 15) * kGatherPitch<kDim> + Lane() / 16 * 16;
 #pragma unroll
@@ -84,14 +91,18 @@ class Gather {
   }
 
  private:
-  // Rows that do not lie at multiples of 16 bytes, element by element.
-  __device__ static __noinline__ void Slowly(uint64_t address, uint32_t to) {
-    for (uint32_t i = Lane(); i < kCudaRowsPerWarp * kDim; i += 32) {
-      const uint64_t from = __shfl_sync(0xffffffffu, address, i / kDim);
-      if (from == 0) continue;
-      const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i % kDim];
-      const uint32_t at = to + i / kDim * kGatherPitch<kDim> + i % kDim * 2;
-      asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(value) : "memory");
+  // Rows of several slots, and such as do not lie at multiples of 16 bytes: element by element.
+  __device__ __forceinline__ void StartSlowly(const CudaBatch& batch, const RowWalk& walk,
+                                           const WarpRows& rows, uint32_t left) const {
+    const uint32_t count = left < kCudaRowsPerWarp ? left : kCudaRowsPerWarp;
+#pragma unroll 1
+    for (uint32_t row = 0; row < count; ++row) {
+      const uint8_t* from = walk.RawRow(rows, row);
+      const uint32_t to = at_ + row * kGatherPitch<kDim>;
+      for (uint32_t i = Lane(); i < kDim; i += 32) {
+        const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i];
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to + 2 * i), "h"(value) : "memory");
+      }
     }
   }
 

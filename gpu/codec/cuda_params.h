@@ -38,7 +38,6 @@ struct alignas(16) CudaHeads {
   CudaTensor tensor;
   uint32_t first;  // head of the tensor
   uint32_t count;
-  uint32_t count_shift;  // log2 of count; 32 or more: it is no power of two
   const void* image;     // the rotation as a tile reads it (cuda_image.h); null: none
 };
 
@@ -76,11 +75,10 @@ struct CudaBatch {
   uint32_t page_count;
   uint32_t page_tokens;
   uint32_t tokens_per_slot;
-  uint32_t slot_shift;    // log2 of tokens_per_slot; 32 or more: it is no power of two
   uint8_t aligned;        // every place is a multiple of 16 bytes
   uint8_t rotated_frame;  // decode: without the inverse rotation and the base
   uint8_t interleaved;    // Packing::kInterleaved
-  uint8_t reserved;
+  uint8_t straight;       // 16 rows of a warp lie in one slot
 };
 
 // How pages of one size are cut into tiles of four warps with 16 rows each.

@@ -1,6 +1,6 @@
-// Which rows of which page a warp has in a tile, and where they lie. Finding that takes two loads
-// that wait for each other (the page, then its slots), so a warp keeps a ring in shared memory that
-// asynchronous copies fill three tiles ahead. Device code of the kernels.
+// Which rows of which page a warp has in a tile, and where they lie. Finding that takes divisions and
+// two loads that wait for each other (the page, then its slots), so a warp does it for 32 tiles at
+// once, one per lane, and keeps what it found in shared memory. Device code of the kernels.
 #ifndef CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
 #define CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
 
@@ -24,12 +24,13 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
 }
 
 // 16 rows of one head of one page; lanes of row g hold rows first + g and first + g + 8.
-struct WarpRows {
-  uint32_t page = 0;
-  uint32_t head = 0;         // of the tensor
-  uint32_t first = 0;        // row of the warp's row 0
-  uint32_t tokens = 0;       // of the page
-  uint8_t* block = nullptr;  // the head's block in the payload; null: nothing to do
+struct alignas(16) WarpRows {
+  uint8_t* block;   // the head's block in the payload; null: nothing to do
+  uint64_t raw;     // address of row `first` in the worker's memory, if all 16 lie in one slot
+  uint32_t first;   // row of the warp's row 0
+  uint32_t tokens;  // of the page
+  uint32_t page;
+  uint32_t head;  // of the tensor
   __device__ bool Has(int half) const { return first + LaneRow() + 8 * half < tokens; }
 };
 
@@ -80,7 +81,6 @@ class HeadsAt {
   __device__ uint32_t tensor() const { return Word(offsetof(CudaTensor, tensor)); }
   __device__ uint32_t first() const { return Word(offsetof(CudaHeads, first)); }
   __device__ uint32_t count() const { return Word(offsetof(CudaHeads, count)); }
-  __device__ uint32_t count_shift() const { return Word(offsetof(CudaHeads, count_shift)); }
   __device__ bool has_image() const {
     return FromShared<uint64_t>(at_ + offsetof(CudaHeads, image)) != 0;
   }
@@ -90,6 +90,10 @@ class HeadsAt {
     if (mean == 0) return nullptr;
     return reinterpret_cast<const float*>(mean) +
            static_cast<uint64_t>(head) * Word(offsetof(CudaTensor, mean_step));
+  }
+  __device__ uint64_t token_stride() const {
+    return FromShared<uint64_t>(at_ + offsetof(BlockHeads, place) +
+                                offsetof(CudaPlace, token_stride));
   }
   struct Place {
     ulonglong2 first, second;
@@ -119,29 +123,21 @@ __device__ __forceinline__ void LoadHeads(const CudaBatch& batch, const CudaHead
   }
 }
 
-inline constexpr int kRingTiles = 4;
-
-// Of one warp. Tile n of the warp is at n % kRingTiles.
-struct alignas(16) RowRing {
-  CudaPage pages[kRingTiles];
-  uint4 where[kRingTiles];  // page, head, first row, whether there is one
-  uint32_t slots[kRingTiles][kCudaRowsPerWarp];
+// Of one warp: two batches of tiles, so that a tile is known while the next batch is looked up.
+inline constexpr uint32_t kBatchTiles = 32;
+struct RowRing {
+  WarpRows tiles[2 * kBatchTiles];
 };
 
-// The walk of one warp through the tiles of one group of heads. Call Start, then for n = 0, 1, ...:
-// Wait, then whatever needs tile n (and slots of n + 1), then Advance(n).
+// The walk of one warp through the tiles of one group of heads. Look up tile 0, then for n = 0, 1, ...
+// LookUp(n + 1), and Rows of n and n + 1 are known.
 class RowWalk {
  public:
   __device__ RowWalk(const CudaBatch& batch, HeadsAt heads, uint32_t ring, uint32_t first,
                      uint32_t stride)
-      : batch_(batch),
-        heads_(heads),
-        ring_(ring),
-        first_(first),
-        stride_(stride),
-        heads_count_(heads.count()) {
+      : batch_(batch), heads_(heads), ring_(ring), first_(first), stride_(stride) {
     const CudaTiling tiling = CudaTilingOf(batch.page_tokens);
-    const uint32_t blocks = batch.page_count * heads_count_;
+    const uint32_t blocks = batch.page_count * heads.count();
     const uint32_t per = tiling.blocks_per_tile;
     const uint32_t tiles = per == 1 ? blocks * tiling.tiles_per_block : (blocks + per - 1) / per;
     count_ = first < tiles ? (tiles - first + stride - 1) / stride : 0;
@@ -149,109 +145,88 @@ class RowWalk {
 
   __device__ uint32_t count() const { return count_; }  // tiles
 
-  // The first entries, waiting for each.
-  __device__ void Start() const {
-    for (uint32_t n = 0; n < kPagesAhead; ++n) FetchPage(n);
-    Commit();
-    Wait();
-    for (uint32_t n = 0; n < kSlotsAhead; ++n) FetchSlots(n);
-    Commit();
-    Wait();
+  // Finds tiles n to n + 31 if n is the first of a batch. The whole warp.
+  __device__ __forceinline__ void LookUp(uint32_t n) const {
+    if (n % kBatchTiles == 0 && n < count_) LookUpBatch(n);
   }
 
-  // All copies of this warp so far have arrived.
-  __device__ static void Wait() {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    __syncwarp();
-  }
-  // Entries that tiles after n need; the caller commits with what else it copies.
-  __device__ void Advance(uint32_t n) const {
-    FetchSlots(n + kSlotsAhead);
-    FetchPage(n + kPagesAhead);
-  }
-  __device__ static void Commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
+  // REQUIRES: n < count().
   __device__ WarpRows Rows(uint32_t n) const {
-    const auto where = FromShared<uint4>(WhereAt(n));
-    const auto page = FromShared<uint4>(PageAt(n));
-    WarpRows rows;
-    rows.page = where.x, rows.head = where.y, rows.first = where.z;
-    if (n >= count_ || where.w == 0) return rows;
-    rows.tokens = page.z;
-    rows.block = reinterpret_cast<uint8_t*>(static_cast<uint64_t>(page.y) << 32 | page.x) +
-                 heads_.offset() + static_cast<uint64_t>(rows.head) * heads_.head_bytes();
-    return rows;
+    const uint32_t at = ring_ + n % (2 * kBatchTiles) * sizeof(WarpRows);
+    const auto addresses = FromShared<ulonglong2>(at);
+    const auto rest = FromShared<uint4>(at + 16);
+    return {reinterpret_cast<uint8_t*>(addresses.x), addresses.y, rest.x, rest.y, rest.z, rest.w};
   }
 
-  // Address of row first + i of tile n in the worker's memory. REQUIRES: the row exists.
-  __device__ uint8_t* RawRow(uint32_t n, const WarpRows& rows, uint32_t i) const {
+  // Address of row first + i in the worker's memory. REQUIRES: the row exists.
+  __device__ uint8_t* RawRow(const WarpRows& rows, uint32_t i) const {
+    if (batch_.straight != 0) {
+      return reinterpret_cast<uint8_t*>(rows.raw + uint64_t{i} * heads_.token_stride());
+    }
+    return RawRowOfSlot(rows, rows.first + i);
+  }
+
+  __device__ uint64_t RowStep() const { return heads_.token_stride(); }
+
+ private:
+  static_assert(offsetof(WarpRows, raw) == 8 && offsetof(WarpRows, first) == 16 &&
+                offsetof(WarpRows, tokens) == 20 && offsetof(WarpRows, head) == 28);
+  static_assert(offsetof(CudaPlace, address) == 0 && offsetof(CudaPlace, slot_stride) == 8 &&
+                offsetof(CudaPlace, token_stride) == 16 && sizeof(CudaPlace) == 32);
+
+  __device__ __forceinline__ uint8_t* RawRowOfSlot(const WarpRows& rows, uint32_t row) const {
     const HeadsAt::Place place = heads_.place();
-    const uint32_t row = rows.first + i;
-    const uint64_t slot = FromShared<uint32_t>(SlotsAt(n) + 4 * i);
-    const uint64_t token = row - SlotOf(row) * batch_.tokens_per_slot;
+    const uint32_t at = row / batch_.tokens_per_slot;
+    const uint64_t slot = batch_.slots[batch_.pages[rows.page].slots_first + at];
+    const uint64_t token = row - at * batch_.tokens_per_slot;
     return reinterpret_cast<uint8_t*>(place.first.x + slot * place.first.y +
                                       token * place.second.x + rows.head * place.second.y);
   }
 
- private:
-  static constexpr uint32_t kSlotsAhead = 2, kPagesAhead = 3;
-  static_assert(kPagesAhead < kRingTiles);
-  static_assert(offsetof(CudaPlace, address) == 0 && offsetof(CudaPlace, slot_stride) == 8 &&
-                offsetof(CudaPlace, token_stride) == 16 && sizeof(CudaPlace) == 32);
-  static_assert(offsetof(CudaPage, tokens) == 8 && offsetof(CudaPage, slots_first) == 12);
-
-  __device__ uint32_t PageAt(uint32_t n) const { return ring_ + n % kRingTiles * 16; }
-  __device__ uint32_t WhereAt(uint32_t n) const {
-    return ring_ + offsetof(RowRing, where) + n % kRingTiles * 16;
-  }
-  __device__ uint32_t SlotsAt(uint32_t n) const {
-    return ring_ + offsetof(RowRing, slots) + n % kRingTiles * (4 * kCudaRowsPerWarp);
-  }
-  __device__ uint32_t SlotOf(uint32_t row) const {
-    return batch_.slot_shift < 32 ? row >> batch_.slot_shift : row / batch_.tokens_per_slot;
+  __device__ __forceinline__ void LookUpBatch(uint32_t batch_first) const {
+    const uint32_t n = batch_first + Lane();
+    if (n < count_) {
+      const WarpRows rows = Find(first_ + n * stride_);
+      const uint32_t at = ring_ + n % (2 * kBatchTiles) * sizeof(WarpRows);
+      asm volatile("st.shared.v2.b64 [%0], {%1,%2};" ::"r"(at), "l"(rows.block), "l"(rows.raw)
+                   : "memory");
+      asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at + 16), "r"(rows.first),
+                   "r"(rows.tokens), "r"(rows.page), "r"(rows.head)
+                   : "memory");
+    }
+    __syncwarp();
   }
 
-  __device__ void FetchPage(uint32_t n) const {
-    if (n >= count_ || Lane() != 0) return;
+  __device__ WarpRows Find(uint32_t tile) const {
     const CudaTiling tiling = CudaTilingOf(batch_.page_tokens);
-    const uint32_t tile = first_ + n * stride_;
-    uint32_t block, row;
+    WarpRows rows = {};
+    uint32_t block;
     if (tiling.blocks_per_tile == 1) {
-      block = tiling.tiles_per_block == 1 ? tile : tile / tiling.tiles_per_block;
-      row =
-          (tile - block * tiling.tiles_per_block) * kCudaTileRows + WarpOfTile() * kCudaRowsPerWarp;
+      block = tile / tiling.tiles_per_block;
+      rows.first = (tile - block * tiling.tiles_per_block) * kCudaTileRows +
+                   WarpOfTile() * kCudaRowsPerWarp;
     } else {
       const uint32_t of_tile = WarpOfTile() / tiling.warps_per_block;
       block = tile * tiling.blocks_per_tile + of_tile;
-      row = (WarpOfTile() - of_tile * tiling.warps_per_block) * kCudaRowsPerWarp;
+      rows.first = (WarpOfTile() - of_tile * tiling.warps_per_block) * kCudaRowsPerWarp;
     }
-    const uint32_t shift = heads_.count_shift();
-    const uint32_t page = shift < 32 ? block >> shift : block / heads_count_;
-    const uint32_t head = heads_.first() + block - page * heads_count_;
-    const uint32_t has = page < batch_.page_count ? 1 : 0;
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(WhereAt(n)), "r"(page), "r"(head),
-                 "r"(row), "r"(has)
-                 : "memory");
-    if (has == 0) return;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(PageAt(n)),
-                 "l"(batch_.pages + page)
-                 : "memory");
-  }
-
-  __device__ void FetchSlots(uint32_t n) const {
-    if (n >= count_ || Lane() >= kCudaRowsPerWarp) return;
-    const auto where = FromShared<uint4>(WhereAt(n));
-    const auto page = FromShared<uint4>(PageAt(n));
-    const uint32_t row = where.z + Lane();
-    if (where.w == 0 || row >= page.z) return;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(SlotsAt(n) + 4 * Lane()),
-                 "l"(batch_.slots + page.w + SlotOf(row))
-                 : "memory");
+    const uint32_t count = heads_.count();
+    rows.page = block / count;
+    rows.head = heads_.first() + block - rows.page * count;
+    if (rows.page >= batch_.page_count) return rows;
+    const CudaPage page = batch_.pages[rows.page];
+    rows.tokens = page.tokens;
+    rows.block = reinterpret_cast<uint8_t*>(page.payload) + heads_.offset() +
+                 uint64_t{rows.head} * heads_.head_bytes();
+    if (batch_.straight != 0 && rows.first < rows.tokens) {
+      rows.raw = reinterpret_cast<uint64_t>(RawRowOfSlot(rows, rows.first));
+    }
+    return rows;
   }
 
   const CudaBatch& batch_;
   const HeadsAt heads_;
-  const uint32_t ring_, first_, stride_, heads_count_;
+  const uint32_t ring_, first_, stride_;
   uint32_t count_;
 };
 

@@ -117,12 +117,14 @@ __device__ __forceinline__ uint32_t SelectByNetwork(uint32_t (&p)[kCount]) {
 
 // Any rank: fifteen halvings of the range of patterns, counting.
 template <int kCount>
-__device__ __noinline__ uint32_t SelectByHalving(const uint32_t* p, uint32_t rank) {
+__device__ __forceinline__ uint32_t SelectByHalving(const uint32_t (&p)[kCount], uint32_t rank) {
   uint32_t found = 0;  // the largest pattern that at least `rank` values reach, bit by bit
+#pragma unroll 1
   for (int bit = 14; bit >= 0; --bit) {
     const uint32_t low = (found & 0xffffu) | 1u << bit;
     const uint32_t high = found >> 16 | 1u << bit;
     uint32_t count = 0;
+#pragma unroll
     for (int i = 0; i < kCount; ++i) {
       count += ((p[i] & 0xffffu) >= low ? 1u : 0u) + (p[i] >> 16 >= high ? 0x10000u : 0u);
     }
@@ -151,11 +153,7 @@ __device__ __forceinline__ uint32_t Select(const uint32_t (&y)[kCount], uint32_t
     if (rank == 11) return SelectByNetwork<kCount, 11>(p);
     if (rank == 21) return SelectByNetwork<kCount, 21>(p);
   }
-  // WHY a copy: what a call may look at lies in local memory, and p is needed in registers.
-  uint32_t copy[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) copy[i] = y[i] & 0x7fff7fffu;
-  return SelectByHalving<kCount>(copy, rank);
+  return SelectByHalving<kCount>(p, rank);
 }
 
 }  // namespace crumb::cuda
