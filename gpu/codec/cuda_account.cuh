@@ -20,7 +20,7 @@ __device__ __forceinline__ bool Sampled(const WarpRows& rows, uint32_t tensor) {
 // does not fit into BF16 once rotated. Every lane has the same two rows as its quad.
 template <int kDim>
 __device__ __forceinline__ void ReportRows(CudaPageReport* report, const RowWalk& walk,
-                                        const WarpRows& rows, uint32_t tensor, uint32_t finite) {
+                                           const WarpRows& rows, uint32_t tensor, uint32_t finite) {
   for (int half = 0; half < 2; ++half) {
     const uint32_t row = rows.first + LaneRow() + 8 * half;
     const bool look = rows.Has(half);
@@ -47,8 +47,8 @@ __device__ __forceinline__ Affine Stored(bool bf16_meta, Affine affine) {
 // Squared error as a reader will see it, and energy, over one plane of a lane's elements.
 template <int kCount, int kBits, int kWords, typename Sum>
 __device__ __forceinline__ void AddErrors(const uint32_t (&y)[kCount], int half, int plane,
-                                          const uint32_t (&words)[kWords], const Affine& stored, Sum* error,
-                                          Sum* energy) {
+                                          const uint32_t (&words)[kWords], const Affine& stored,
+                                          Sum* error, Sum* energy) {
   constexpr int kPlanes = kBits == 4 ? 2 : 4, kRun = kCount / kPlanes;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void CountUnfit(bool has, bool floored, double error,
 
 // Rows of the page that do not exist are zero bytes, and so is what lies between sections.
 __device__ __forceinline__ void ClearRest(uint32_t page_tokens, HeadsAt heads,
-                                              const WarpRows& rows) {
+                                          const WarpRows& rows) {
   const uint32_t end = min(rows.first + kCudaRowsPerWarp, page_tokens);
   const uint32_t first = max(rows.first, rows.tokens);
   const uint32_t code = heads.code_row_bytes(), meta = heads.meta_row_bytes();

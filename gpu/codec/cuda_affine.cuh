@@ -52,6 +52,11 @@ __device__ __forceinline__ float Reciprocal(float s) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(s));
   return fmaf(fmaf(-s, r, 1.0f), r, r);
 }
+// Whether both halves are below 2^60, of BF16 magnitudes.
+__device__ __forceinline__ bool SmallMagnitudes(uint32_t pair) {
+  constexpr uint32_t kLimit = (127 + 60) << 7;
+  return (pair & 0xffffu) < kLimit && pair >> 16 < kLimit;
+}
 // Whether Divide<true> serves a row with these values: scales are never below 1e-8 / 15.
 __device__ __forceinline__ bool Bounded(float low, float high) {
   return fmaxf(fabsf(low), fabsf(high)) < 0x1p60f;
@@ -168,11 +173,65 @@ __device__ __forceinline__ uint32_t QuadMin(uint32_t v) {
   return MinBf16(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 
+// Four bytes of codes of both rows: byte i of word w in the low bits of each half of bytes[i].
+template <int kCount>
+__device__ __forceinline__ void BytesByMasks(const uint32_t (&y)[kCount], int w, uint32_t bound1,
+                                             uint32_t bound2, uint32_t bound3,
+                                             uint32_t (&bytes)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) bytes[i] = 0;
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t v = y[(p * (kCount / 16) + w) * 4 + i];
+      const uint32_t at1 = NotBelow(v, bound1);
+      const uint32_t at2 = NotBelow(v, bound2);
+      const uint32_t at3 = NotBelow(v, bound3);
+      bytes[i] |= at2 & 0x00020002u << (2 * p);
+      bytes[i] |= (at1 ^ at2 ^ at3) & 0x00010001u << (2 * p);
+    }
+  }
+}
+
+__device__ __forceinline__ uint32_t OneWhereNotBelow(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("set.ge.f16x2.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+__device__ __forceinline__ uint32_t MultiplyAddF16(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t out;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+}
+
+// The same with sums of ones in FP16, on another pipe than the comparisons. WHY it is right: below
+// 2^60 BF16 patterns are in order as FP16 too, and FP16 holds every sum below 2048.
+template <int kCount>
+__device__ __forceinline__ void BytesBySums(const uint32_t (&y)[kCount], int w, uint32_t bound1,
+                                            uint32_t bound2, uint32_t bound3,
+                                            uint32_t (&bytes)[4]) {
+  constexpr uint32_t kPower[4] = {0x3c003c00u, 0x44004400u, 0x4c004c00u, 0x54005400u};  // 4^p
+#pragma unroll
+  for (int i = 0; i < 4; ++i) bytes[i] = 0x64006400u;  // 1024: the sum is in the low bits
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t v = y[(p * (kCount / 16) + w) * 4 + i];
+      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound1), kPower[p], bytes[i]);
+      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound2), kPower[p], bytes[i]);
+      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound3), kPower[p], bytes[i]);
+    }
+  }
+}
+
 // Two bits, one scale for the row: codes of both rows in words as they are stored, by bounds.
+// `small`: no magnitude of the warp's rows reaches 2^60, whatever the clip makes of it.
 // Each lane works out the affine pair of one row (g + 8 * (c & 1)) and returns it.
 template <int kCount>
 __device__ __forceinline__ Affine QuantiseByBounds(const uint32_t (&y)[kCount], uint32_t low,
-                                                   uint32_t high,
+                                                   uint32_t high, bool small,
                                                    uint32_t (&words)[2][kCount / 16]) {
   const uint32_t c = LaneColumn(), lane = threadIdx.x & 31;
   const float least = HalfOf(low, c & 1), most = HalfOf(high, c & 1);
@@ -192,18 +251,11 @@ __device__ __forceinline__ Affine QuantiseByBounds(const uint32_t (&y)[kCount], 
   constexpr int kWords = kCount / 16;
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
-    uint32_t bytes[4] = {};
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t v = y[(p * kWords + w) * 4 + i];
-        const uint32_t at1 = NotBelow(v, bound1);
-        const uint32_t at2 = NotBelow(v, bound2);
-        const uint32_t at3 = NotBelow(v, bound3);
-        bytes[i] |= at2 & 0x00020002u << (2 * p);
-        bytes[i] |= (at1 ^ at2 ^ at3) & 0x00010001u << (2 * p);
-      }
+    uint32_t bytes[4];
+    if (small) {
+      BytesBySums<kCount>(y, w, bound1, bound2, bound3, bytes);
+    } else {
+      BytesByMasks<kCount>(y, w, bound1, bound2, bound3, bytes);
     }
     const uint32_t a = __byte_perm(bytes[0], bytes[1], 0x6240);
     const uint32_t b = __byte_perm(bytes[2], bytes[3], 0x6240);
@@ -248,8 +300,8 @@ struct GroupQuantiser {
     high = fminf(fmaxf(high, -bound), bound);
     if (__any_sync(0xffffffffu, low == 0.0f)) {
       const uint32_t lanes = group > 2 * kRun ? 4 : group > kRun ? 2 : 1;
-      const float zero = FirstZero<kCount, kPlanes>(y, half, first, first + planes, lanes,
-                                                    bound == 0.0f);
+      const float zero =
+          FirstZero<kCount, kPlanes>(y, half, first, first + planes, lanes, bound == 0.0f);
       if (low == 0.0f) low = zero;
     }
     *bounded = __all_sync(0xffffffffu, Bounded(low, high));

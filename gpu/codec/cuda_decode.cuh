@@ -126,11 +126,12 @@ __device__ __forceinline__ void StoreLevels(const uint32_t (&a)[kDim / 16][4],
 
 // The same one element at a time: interleaved codes, or a base where no rotation exists. Rare.
 template <int kDim, int kBits, bool kBase>
-__device__ __noinline__ void StoreLevelsSlowly(const uint32_t (&a)[kDim / 16][4],
-                                               uint8_t* const (&to)[2],
-                                               const float* const (&add)[2], bool interleaved) {
+__device__ __forceinline__ void StoreLevelsSlowly(const uint32_t (&a)[kDim / 16][4],
+                                                  uint8_t* const (&to)[2],
+                                                  const float* const (&add)[2], bool interleaved) {
   using Packed = PackedRows<kDim, kBits>;
   const uint32_t step = interleaved ? Packed::kPlanes : 1;
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (to[half] == nullptr) continue;
 #pragma unroll
@@ -180,14 +181,7 @@ struct DecodeKernel {
       vectors[0] = base[out.use_static[0] ? 0 : 1];
       vectors[1] = base[out.use_static[1] ? 0 : 1];
     }
-    uint32_t copy[kDim / 16][4];  // WHY: see Select
-#pragma unroll
-    for (int s = 0; s < kDim / 16; ++s) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) copy[s][i] = a[s][i];
-    }
-    uint8_t* const to[2] = {out.to[0], out.to[1]};
-    StoreLevelsSlowly<kDim, kBits, kBase>(copy, to, vectors, batch.interleaved != 0);
+    StoreLevelsSlowly<kDim, kBits, kBase>(a, out.to, vectors, batch.interleaved != 0);
   }
 
   __device__ static void TileProduct(const CudaBatch& batch, const uint32_t (&a)[kDim / 16][4],

@@ -124,12 +124,15 @@ struct EncodeKernel {
     uint32_t low = y[0], high = y[0];
 #pragma unroll
     for (int i = 1; i < kCount; ++i) low = MinBf16(low, y[i]), high = MaxBf16(high, y[i]);
-    low = MaxBf16(QuadMin(low), bound ^ 0x80008000u);
-    high = MinBf16(QuadMax(high), bound);
+    low = QuadMin(low), high = QuadMax(high);
+    const uint32_t most = __vmaxu2(low & 0x7fff7fffu, high & 0x7fff7fffu);
+    const bool small = __all_sync(0xffffffffu, SmallMagnitudes(most));
+    low = MaxBf16(low, bound ^ 0x80008000u);
+    high = MinBf16(high, bound);
     if (__any_sync(0xffffffffu, (low & 0x7fffu) == 0 || (low & 0x7fff0000u) == 0)) {
       low = SignZeros<kCount, kPlanes>(y, low, bound);
     }
-    const Affine own = QuantiseByBounds<kCount>(y, low, high, words);
+    const Affine own = QuantiseByBounds<kCount>(y, low, high, small, words);
     const int c = static_cast<int>(LaneColumn());
     if (c < 2 && at.rows.Has(c)) {
       StoreMeta(at.bf16_meta, meta + 8 * c * at.heads.meta_row_bytes(), own);
@@ -224,8 +227,7 @@ struct EncodeKernel {
   }
 
   __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
-                              const WarpRows& rows, const uint32_t (&y)[kCount],
-                              uint32_t finite) {
+                              const WarpRows& rows, const uint32_t (&y)[kCount], uint32_t finite) {
     // A warp past the last head of a page list has no block, one past a page's rows no tokens.
     if (rows.block == nullptr) return;
     if (rows.tokens > rows.first) {

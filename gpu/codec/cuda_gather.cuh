@@ -93,7 +93,7 @@ class Gather {
  private:
   // Rows of several slots, and such as do not lie at multiples of 16 bytes: element by element.
   __device__ __forceinline__ void StartSlowly(const CudaBatch& batch, const RowWalk& walk,
-                                           const WarpRows& rows, uint32_t left) const {
+                                              const WarpRows& rows, uint32_t left) const {
     const uint32_t count = left < kCudaRowsPerWarp ? left : kCudaRowsPerWarp;
 #pragma unroll 1
     for (uint32_t row = 0; row < count; ++row) {

@@ -38,7 +38,7 @@ struct alignas(16) CudaHeads {
   CudaTensor tensor;
   uint32_t first;  // head of the tensor
   uint32_t count;
-  const void* image;     // the rotation as a tile reads it (cuda_image.h); null: none
+  const void* image;  // the rotation as a tile reads it (cuda_image.h); null: none
 };
 
 // Where element [slot][token][head][0] of a tensor lies: address + slot * slot_stride +

@@ -1,6 +1,6 @@
-// Which rows of which page a warp has in a tile, and where they lie. Finding that takes divisions and
-// two loads that wait for each other (the page, then its slots), so a warp does it for 32 tiles at
-// once, one per lane, and keeps what it found in shared memory. Device code of the kernels.
+// Which rows of which page a warp has in a tile, and where they lie. Finding that takes divisions
+// and two loads that wait for each other (the page, then its slots), so a warp does it for 32 tiles
+// at once, one per lane, and keeps what it found in shared memory. Device code of the kernels.
 #ifndef CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
 #define CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
 
@@ -129,8 +129,8 @@ struct RowRing {
   WarpRows tiles[2 * kBatchTiles];
 };
 
-// The walk of one warp through the tiles of one group of heads. Look up tile 0, then for n = 0, 1, ...
-// LookUp(n + 1), and Rows of n and n + 1 are known.
+// The walk of one warp through the tiles of one group of heads. Look up tile 0, then for n = 0, 1,
+// ... LookUp(n + 1), and Rows of n and n + 1 are known.
 class RowWalk {
  public:
   __device__ RowWalk(const CudaBatch& batch, HeadsAt heads, uint32_t ring, uint32_t first,
@@ -203,8 +203,8 @@ class RowWalk {
     uint32_t block;
     if (tiling.blocks_per_tile == 1) {
       block = tile / tiling.tiles_per_block;
-      rows.first = (tile - block * tiling.tiles_per_block) * kCudaTileRows +
-                   WarpOfTile() * kCudaRowsPerWarp;
+      rows.first =
+          (tile - block * tiling.tiles_per_block) * kCudaTileRows + WarpOfTile() * kCudaRowsPerWarp;
     } else {
       const uint32_t of_tile = WarpOfTile() / tiling.warps_per_block;
       block = tile * tiling.blocks_per_tile + of_tile;

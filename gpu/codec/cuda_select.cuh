@@ -14,6 +14,15 @@ __device__ __forceinline__ void Exchange(uint32_t& larger, uint32_t& smaller) {
   larger = most;
 }
 
+// The same of magnitudes, signs dropped on the way: as BF16, whose order is that of the patterns.
+__device__ __forceinline__ void ExchangeMagnitudes(uint32_t a, uint32_t b, uint32_t* larger,
+                                                   uint32_t* smaller) {
+  asm("{\n.reg .b32 x, y;\nabs.bf16x2 x, %2;\nabs.bf16x2 y, %3;\n"
+      "max.NaN.bf16x2 %0, x, y;\nmin.NaN.bf16x2 %1, x, y;\n}\n"
+      : "=r"(*larger), "=r"(*smaller)
+      : "r"(a), "r"(b));
+}
+
 // Sorts a "valley" (falling, then rising; any length) to falling order: the bitonic merger of the
 // next power of two, whose missing elements stand at the end as the largest there are.
 template <int kCount>
@@ -67,10 +76,11 @@ __device__ __forceinline__ void MergeTop(uint32_t* a, const uint32_t* b) {
   SortValley<kKeep>(a);
 }
 
-// The min(kCount, kKeep) largest of kCount values (a power of two) to the front, falling.
+// The min(kCount, kKeep) largest of kCount values (a power of two) to the front, falling; pairs of
+// neighbours are in order already.
 template <int kCount, int kKeep>
 __device__ __forceinline__ void TopOf(uint32_t* a) {
-  if constexpr (kCount > 1) {
+  if constexpr (kCount > 2) {
     constexpr int kHalf = kCount / 2;
     TopOf<kHalf, kKeep>(a);
     TopOf<kHalf, kKeep>(a + kHalf);
@@ -98,10 +108,13 @@ __device__ __forceinline__ void TopOf(uint32_t* a) {
   }
 }
 
-// kRank-th largest (1 = the largest) of both rows. Destroys p.
+// kRank-th largest magnitude (1 = the largest) of both rows.
 template <int kCount, int kRank>
-__device__ __forceinline__ uint32_t SelectByNetwork(uint32_t (&p)[kCount]) {
-  static_assert(kRank <= kCount);
+__device__ __forceinline__ uint32_t SelectByNetwork(const uint32_t (&y)[kCount]) {
+  static_assert(kRank > 1 && kRank <= kCount);
+  uint32_t p[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) ExchangeMagnitudes(y[i], y[i + 1], &p[i], &p[i + 1]);
   TopOf<kCount, kRank>(p);
   uint32_t other[kRank];
 #pragma unroll
@@ -140,19 +153,19 @@ __device__ __forceinline__ uint32_t SelectByHalving(const uint32_t (&p)[kCount],
 // 128 and 256 elements.
 template <int kCount>
 __device__ __forceinline__ uint32_t Select(const uint32_t (&y)[kCount], uint32_t rank) {
+  if constexpr (kCount == 16) {
+    if (rank == 3) return SelectByNetwork<kCount, 3>(y);
+    if (rank == 6) return SelectByNetwork<kCount, 6>(y);
+  } else if constexpr (kCount == 32) {
+    if (rank == 6) return SelectByNetwork<kCount, 6>(y);
+    if (rank == 11) return SelectByNetwork<kCount, 11>(y);
+  } else {
+    if (rank == 11) return SelectByNetwork<kCount, 11>(y);
+    if (rank == 21) return SelectByNetwork<kCount, 21>(y);
+  }
   uint32_t p[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) p[i] = y[i] & 0x7fff7fffu;
-  if constexpr (kCount == 16) {
-    if (rank == 3) return SelectByNetwork<kCount, 3>(p);
-    if (rank == 6) return SelectByNetwork<kCount, 6>(p);
-  } else if constexpr (kCount == 32) {
-    if (rank == 6) return SelectByNetwork<kCount, 6>(p);
-    if (rank == 11) return SelectByNetwork<kCount, 11>(p);
-  } else {
-    if (rank == 11) return SelectByNetwork<kCount, 11>(p);
-    if (rank == 21) return SelectByNetwork<kCount, 21>(p);
-  }
   return SelectByHalving<kCount>(p, rank);
 }
 

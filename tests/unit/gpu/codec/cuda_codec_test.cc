@@ -20,6 +20,7 @@ struct Case {
   uint32_t shift = 0;
   bool per_head = false;
   bool mean = true;
+  float clip = 0.0f;  // more than 0: clips K and V
 };
 
 std::string NameOf(const Case& c) {
@@ -45,6 +46,10 @@ std::unique_ptr<CudaRig> MakeRig(const Case& c, uint32_t pages = 3) {
   if (c.group != 0) descriptor.group = c.group;
   if (c.meta != MetaForm::kNone) descriptor.meta = c.meta;
   if (c.packing != Packing::kNone) descriptor.packing = c.packing;
+  if (c.clip > 0.0f) {
+    descriptor.clip_k = descriptor.clip_v = c.clip;
+    descriptor.clip_method = ClipMethod::kSort;
+  }
   const PartShape part = testing::MakePart({.layer_ids = {0, 1},
                                             .heads = kHeads,
                                             .k_dim = c.dim,
@@ -208,8 +213,15 @@ TEST_F(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
 TEST_F(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
   for (const CodecKind kind : {CodecKind::kNaiveInt2, CodecKind::kInt4}) {
     for (const uint32_t dim : {64u, 128u, 256u}) {
-      for (const uint32_t group : {0u, 64u}) {
-        const Case c{.kind = kind, .dim = dim, .group = group, .mean = false};
+      for (const int way : {0, 1, 2, 3}) {
+        const uint32_t group = way % 2 == 0 ? 0 : 64;
+        const Case c{.kind = kind,
+                     .dim = dim,
+                     .group = group,
+                     .mean = false,
+                     .clip = way < 2     ? 0.0f
+                             : dim == 64 ? 0.9f
+                                         : 0.96f};
         SCOPED_TRACE(NameOf(c));
         const auto rig = MakeRig(c, 1);
         std::vector<uint8_t> raw(rig->cpu().part.raw_bytes);
@@ -217,7 +229,7 @@ TEST_F(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
         for (size_t i = 0; i < raw.size() / 2; ++i) {
           const size_t row = i / dim;
           uint16_t bits = 0;
-          switch (row % 12) {
+          switch (row % 13) {
             case 0:
               bits = 0;
               break;
