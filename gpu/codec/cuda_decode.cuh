@@ -12,6 +12,10 @@ namespace crumb::cuda {
 
 inline constexpr uint32_t kScaleCount = 256;
 
+// Of one page mean, with what fills it up to 16 bytes.
+template <int kDim>
+inline constexpr uint32_t kSideBytes = kDim + 16;
+
 // Shared memory of a block.
 template <int kDim, int kTiles, bool kBase>
 struct DecodeShared {
@@ -19,32 +23,41 @@ struct DecodeShared {
   RowRing rings[kTiles * kCudaWarpsPerTile];
   BlockHeads heads;
   float scales[kScaleCount];
+  alignas(
+      16) uint8_t sides[kBase ? kTiles * kCudaWarpsPerTile : 1][2][kBase ? kSideBytes<kDim> : 16];
   alignas(16) float base[kBase ? kTiles * kCudaWarpsPerTile : 1][2]
                         [kBase ? kDim : 4];  // [warp][static|page]
 };
 
-// The bases of a warp's head, 32 lanes together: the static mean, and the page's own where it has
-// one. FP32 sums, as the reference.
+// Starts to copy the page mean of a warp's head, and commits that.
 template <int kDim>
-__device__ __forceinline__ void LoadBases(HeadsAt heads, const WarpRows& rows,
+__device__ __forceinline__ void StartSide(HeadsAt heads, const WarpRows& rows, uint32_t to) {
+  if (rows.tokens != 0 && heads.has_side()) {
+    const uint8_t* side = rows.block + heads.side_offset();
+    for (uint32_t i = 16 * Lane(); i < kSideBytes<kDim>; i += 512) CopyAsync16(to + i, side + i);
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// The bases of a warp's head, 32 lanes together: the static mean, and the page's own where it has
+// one, whose side has arrived or is the one before the last to be started. FP32 sums, as the
+// reference.
+template <int kDim>
+__device__ __forceinline__ void MakeBases(HeadsAt heads, const WarpRows& rows, uint32_t side,
                                           float (*base)[kDim]) {
-  const uint32_t lane = Lane();
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
   __syncwarp();
   if (rows.tokens != 0) {
-    const uint8_t* side = rows.block + heads.side_offset();
     const bool has_side = heads.has_side();
     const float* means = heads.MeanOf(rows.head);
-    float sigma = 0.0f;
-    if (has_side) {
-      sigma = LowBf16(*reinterpret_cast<const uint16_t*>(side + kDim));
-    }
+    const float sigma = has_side ? LowBf16(FromShared<uint32_t>(side + kDim)) : 0.0f;
 #pragma unroll
-    for (uint32_t i = 4 * lane; i < kDim; i += 128) {
+    for (uint32_t i = 4 * Lane(); i < kDim; i += 128) {
       float4 mean = {};
       if (means != nullptr) mean = __ldg(reinterpret_cast<const float4*>(means + i));
       *reinterpret_cast<float4*>(&base[0][i]) = mean;
       if (has_side) {
-        const char4 p = *reinterpret_cast<const char4*>(side + i);
+        const auto p = FromShared<char4>(side + i);
         const uint32_t xy =
             PackBf16(static_cast<float>(p.x) * sigma, static_cast<float>(p.y) * sigma);
         const uint32_t zw =
@@ -171,8 +184,7 @@ struct DecodeKernel {
 
   // Without a product: the rotated frame, and codecs that do not rotate.
   __device__ static void TilePlain(const CudaBatch& batch, const uint32_t (&a)[kDim / 16][4],
-                                   const Output& out, const Base* base) {
-    const bool add = kBase && batch.rotated_frame == 0;
+                                   const Output& out, bool add, const Base* base) {
     if (!add && batch.interleaved == 0 && batch.aligned != 0) {
       return StoreLevels<kDim, kBits, true>(a, out.to);
     }
@@ -184,6 +196,7 @@ struct DecodeKernel {
     StoreLevelsSlowly<kDim, kBits, kBase>(a, out.to, vectors, batch.interleaved != 0);
   }
 
+  template <bool kAdd>
   __device__ static void TileProduct(const CudaBatch& batch, const uint32_t (&a)[kDim / 16][4],
                                      const Output& out, uint32_t image, const Base* base) {
     auto* vectors = reinterpret_cast<const float(*)[kDim]>(base);
@@ -192,16 +205,17 @@ struct DecodeKernel {
       float d[kPassN / 2];
       MultiplyTile<kDim / 16, kPassN>(a, image + pass * (kDim * kPassN * 2), d);
       if (batch.aligned != 0) {
-        StoreProduct<kDim, kPassN, kBase, true>(d, pass * kPassN, out.to, out.use_static, vectors);
+        StoreProduct<kDim, kPassN, kAdd, true>(d, pass * kPassN, out.to, out.use_static, vectors);
       } else {
-        StoreProduct<kDim, kPassN, kBase, false>(d, pass * kPassN, out.to, out.use_static, vectors);
+        StoreProduct<kDim, kPassN, kAdd, false>(d, pass * kPassN, out.to, out.use_static, vectors);
       }
     }
   }
 
   __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
                               const WarpRows& rows, const uint32_t (&a)[kDim / 16][4],
-                              const uint32_t (&meta)[2], bool product, uint32_t image, Base* base) {
+                              const uint32_t (&meta)[2], bool product, uint32_t image,
+                              uint32_t side, Base* base) {
     Output out;
     const bool bytes = heads.meta() == kCudaMetaByte;
 #pragma unroll
@@ -209,11 +223,17 @@ struct DecodeKernel {
       out.to[half] = rows.Has(half) ? walk.RawRow(rows, LaneRow() + 8 * half) : nullptr;
       out.use_static[half] = !bytes || (meta[half] >> 15 & 1) != 0;
     }
-    if constexpr (kBase) LoadBases<kDim>(heads, rows, base);
-    if (product) {
-      TileProduct(batch, a, out, image, base);
+    // V has no base, and what has none is not added.
+    const bool add = kBase && batch.rotated_frame == 0 && heads.has_base();
+    if constexpr (kBase) {
+      if (add) MakeBases<kDim>(heads, rows, side, base);
+    }
+    if (product && add) {
+      TileProduct<kBase>(batch, a, out, image, base);
+    } else if (product) {
+      TileProduct<false>(batch, a, out, image, base);
     } else {
-      TilePlain(batch, a, out, base);
+      TilePlain(batch, a, out, add, base);
     }
   }
 
@@ -226,6 +246,7 @@ struct DecodeKernel {
     const uint32_t ring = shared_at + offsetof(Shared, rings) + warp * sizeof(RowRing);
     const HeadsAt heads(shared_at + offsetof(Shared, heads));
     Base* base = shared->base[kBase ? warp : 0];
+    const uint32_t sides = shared_at + offsetof(Shared, sides) + warp * 2 * kSideBytes<kDim>;
     for (uint32_t h = blockIdx.y; h < heads_count; h += gridDim.y) {
       __syncthreads();
       LoadHeads(batch, heads_table[h], &shared->heads);
@@ -239,6 +260,7 @@ struct DecodeKernel {
       WarpRows next = walk.Rows(0);
       Packed packed;
       LoadPacked<kDim, kBits>(heads, next, &packed);
+      if constexpr (kBase) StartSide<kDim>(heads, next, sides);
       for (uint32_t n = 0; n < walk.count(); ++n) {
         uint32_t a[kDim / 16][4];
         MakeOperands<kDim, kBits, kGrouped>(heads, next, packed, batch.interleaved != 0,
@@ -249,8 +271,14 @@ struct DecodeKernel {
         if (n + 1 < walk.count()) {
           next = walk.Rows(n + 1);
           LoadPacked<kDim, kBits>(heads, next, &packed);
+        } else {
+          next.tokens = 0;
         }
-        Tile(batch, heads, walk, rows, a, meta, product, shared_at + offsetof(Shared, image), base);
+        // Two sides, and a commit for every tile, so that the one before the last is this tile's.
+        const uint32_t side = sides + n % 2 * kSideBytes<kDim>;
+        if constexpr (kBase) StartSide<kDim>(heads, next, sides + (n + 1) % 2 * kSideBytes<kDim>);
+        Tile(batch, heads, walk, rows, a, meta, product, shared_at + offsetof(Shared, image), side,
+             base);
       }
     }
   }

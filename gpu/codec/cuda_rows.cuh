@@ -76,6 +76,9 @@ class HeadsAt {
   __device__ bool has_side() const { return (Flags() & 0xffu) != 0; }
   __device__ bool is_v() const { return (Flags() >> 8 & 0xffu) != 0; }
   __device__ uint8_t meta() const { return static_cast<uint8_t>(Flags() >> 16); }
+  __device__ bool has_base() const {
+    return has_side() || FromShared<uint64_t>(at_ + offsetof(CudaTensor, mean)) != 0;
+  }
   __device__ uint32_t group() const { return Word(offsetof(CudaTensor, group)); }
   __device__ uint32_t rank() const { return Word(offsetof(CudaTensor, rank)); }
   __device__ uint32_t tensor() const { return Word(offsetof(CudaTensor, tensor)); }
