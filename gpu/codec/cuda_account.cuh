@@ -1,6 +1,5 @@
-// What an encode says of pages: NaN and infinities, rows that do not fit, and, from every eighth
-// tile, squared errors. Kept out of the way of the kernel: these run seldom, and the
-// arrays they look at lie in local memory. Device code.
+// What an encode says of pages: NaN and infinities, rows that do not fit, and, from every 32nd tile,
+// squared errors. Device code.
 #ifndef CRUMB_GPU_CODEC_CUDA_ACCOUNT_CUH_
 #define CRUMB_GPU_CODEC_CUDA_ACCOUNT_CUH_
 
@@ -10,12 +9,12 @@
 namespace crumb::cuda {
 
 inline constexpr double kUnfitShare = 0.35;  // kRowErrorMax of page_codec.h
-inline constexpr uint32_t kSampledTiles = 8;
+inline constexpr uint32_t kSampledTiles = 32;
 
 // WHY whole tiles: its four warps wait for each other at the next product. WHY the multiplication:
 // a warp walks in steps that divide by the number of heads, and some would have all the samples.
 __device__ __forceinline__ bool Sampled(const WarpRows& rows, uint32_t tensor) {
-  const uint32_t turn = (rows.page * 64 + tensor / 2) * 0x9e3779b1u >> 29;
+  const uint32_t turn = (rows.page * 64 + tensor / 2) * 0x9e3779b1u >> 27;
   return (rows.first / kCudaTileRows + rows.head + turn) % kSampledTiles == 0;
 }
 

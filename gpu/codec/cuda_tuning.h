@@ -31,7 +31,7 @@ struct EncodeTuning {
 template <int kDim>
 constexpr EncodeTuning EncodeTuningOf() {
   if constexpr (kDim == 256) return {2, 1};
-  return {2, 2};
+  return {4, 1};
 }
 
 }  // namespace crumb
