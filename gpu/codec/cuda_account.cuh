@@ -1,5 +1,5 @@
-// What an encode says of pages: NaN and infinities, rows that do not fit, and, from every 32nd tile,
-// squared errors. Device code.
+// What an encode says of pages: NaN and infinities, rows that do not fit, and, from every 32nd
+// tile, squared errors. Device code.
 #ifndef CRUMB_GPU_CODEC_CUDA_ACCOUNT_CUH_
 #define CRUMB_GPU_CODEC_CUDA_ACCOUNT_CUH_
 
