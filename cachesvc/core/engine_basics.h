@@ -58,7 +58,7 @@ class EngineBasics : public EngineState {
   void NoteGrowth(EntryId id, uint32_t recent_tokens);
   void FindDue();
   void MakeDue(EntryId id, DemotionReason reason);
-  uint64_t FreshLimit() const { return pool().capacity_bytes() / 100 * options.fresh_percent; }
+  uint64_t FreshLimit() const { return pool().capacity_bytes() * options.fresh_percent / 100; }
   uint64_t NextIdleUs() const;  // when the next fresh page was idle for long enough
   bool DemotionsWait() const;   // some must be looked at again
   bool AllStuck() const;        // no demotion can start or go on

@@ -158,10 +158,18 @@ bool EngineImpl::PutSlot(Block& block) {
     case Grant::kWait:
       return false;
     case Grant::kNever:
-      ++counts.alloc_failures;
-      Finish(block, BlockResult::kNoSpace);
-      return false;
+      break;
   }
+  if (block.place == Place::kFresh) {
+    // Slots that gets still read, or another size's, hold the share: the page is encoded at once.
+    block.place = Place::kFinal;
+    block.rung = block.binding->rung(block.wire.part, true);
+    block.starved_us = 0;
+    block.step = block.staging.valid() ? Step::kPutSlot : Step::kPutStage;
+    return true;
+  }
+  ++counts.alloc_failures;
+  Finish(block, BlockResult::kNoSpace);
   return false;
 }
 

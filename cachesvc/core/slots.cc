@@ -52,7 +52,8 @@ Grant EngineBasics::Starve(Block& block) {
 Grant EngineImpl::AcquireFresh(Block& block, uint64_t bytes) {
   block.slot_bytes = bytes;
   block.slot_kind = SlabKind::kFresh;
-  const bool first = fresh_wait.empty() || retrying == &fresh_wait;
+  // Who came from the wait for slots fitted the share before, and goes back there.
+  const bool first = fresh_wait.empty() || retrying == &fresh_wait || retrying == &slot_wait;
   if (first && pool().FreshFits(bytes, FreshLimit())) {
     return AcquireSlot(block, bytes, SlabKind::kFresh);
   }

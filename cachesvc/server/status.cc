@@ -86,6 +86,7 @@ ordered_json Windows(const EngineStats& s) {
   }
   return {{"fresh_pages", s.fresh_pages},
           {"fresh_used_bytes", s.fresh_used_bytes},
+          {"fresh_slab_bytes", s.fresh_slab_bytes},  // what the share is counted in
           {"fresh_capacity_bytes", s.fresh_capacity_bytes},
           {"fresh_oldest_seconds", Seconds(s.fresh_oldest_us)},
           {"demotions", demotions},
@@ -298,7 +299,7 @@ std::string StatusPage(const Snapshot& snapshot) {
       Row("pages stored", absl::StrCat(Got(s, EngineOp::kPut, BlockResult::kOk))),
       Row("compression", ratio.is_null() ? "-" : absl::StrFormat("%.2f x", ratio.get<double>())),
       Row("fresh pages, raw until their chain goes on",
-          absl::StrCat(s.fresh_pages, ", ", Size(s.fresh_used_bytes), " of ",
+          absl::StrCat(s.fresh_pages, ", in ", Size(s.fresh_slab_bytes), " of ",
                        Size(s.fresh_capacity_bytes))),
       Row("sessions", absl::StrCat(snapshot.clients)),
       Row("up for", absl::StrFormat("%.0f s", Seconds(snapshot.uptime_us))),

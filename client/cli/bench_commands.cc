@@ -197,11 +197,17 @@ void RunWorkers(const Globals& globals, Run* run) {
   for (const BenchTally& tally : run->tallies) run->total.Merge(tally);
 }
 
-// Deletes the run's keys.
-void CleanUp(Run* run) {
+// Deletes the run's keys, and says which layout still has some.
+void CleanUp(Context* context, Run* run) {
+  uint64_t left = 0;
   for (size_t i = 0; i < run->workers.size(); ++i) {
-    run->workers[i]->Clean(i < run->tallies.size() ? run->tallies[i].next_key : run->plan.keys);
+    left +=
+        run->workers[i]->Clean(i < run->tallies.size() ? run->tallies[i].next_key : run->plan.keys);
   }
+  if (left == 0 || run->layout.hash_hex.empty()) return;
+  context->err << "crumbctl: " << left << " of the benchmark's pages could not be deleted"
+               << (run->own ? "; crumbctl flush --layout " + run->layout.hash_hex : std::string())
+               << "\n";
 }
 
 nlohmann::json PerGigabyte(double cpu_seconds, double bytes) {
@@ -312,7 +318,7 @@ void Bench(Context* context, const BenchArgs& args, BenchVerb verb, const char* 
                    << "\n";
     }
   }
-  CleanUp(&run);
+  CleanUp(context, &run);
   std::signal(SIGINT, before);
 }
 

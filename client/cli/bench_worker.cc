@@ -209,8 +209,9 @@ void BenchWorker::Run(BenchTally* tally) {
   tally->seconds = static_cast<double>(clock.now_us() - start_us) / 1e6;
 }
 
-void BenchWorker::Clean(uint64_t count) {
+uint64_t BenchWorker::Clean(uint64_t count) {
   std::vector<client::Completion> done;
+  uint64_t gone = 0;
   for (uint64_t first = 0; first < count && client_->connected(); first += kCleanBatch) {
     const uint64_t last = std::min(count, first + kCleanBatch);
     std::vector<std::string> names;
@@ -218,9 +219,18 @@ void BenchWorker::Clean(uint64_t count) {
     std::vector<client::Block> blocks(names.size());
     for (size_t i = 0; i < names.size(); ++i) blocks[i].key = names[i];
     client::Ticket ticket = 0;
-    if (!client_->SubmitDelete(layout_, blocks, &ticket).ok()) return;
+    if (!client_->SubmitDelete(layout_, blocks, &ticket).ok()) break;
     while (client_->in_flight() > 0) client_->Drain(kDrainMs, &done);
+    for (const client::Completion& one : done) {
+      if (one.ticket != ticket) continue;  // what was under way when the run ended
+      for (const client::Result& result : one.results) {
+        const bool none = result.code == client::Code::kOk || result.code == client::Code::kMiss;
+        gone += none ? 1 : 0;
+      }
+    }
+    done.clear();
   }
+  return count - std::min(count, gone);
 }
 
 }  // namespace crumb::cli

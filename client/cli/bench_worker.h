@@ -58,8 +58,8 @@ class BenchWorker {
   // Puts keys [0, plan.keys) of worker 0.
   client::Status Prefill();
   void Run(BenchTally* tally);
-  // Deletes this worker's keys.
-  void Clean(uint64_t count);
+  // Deletes this worker's first `count` keys; the number of those that may be there still.
+  uint64_t Clean(uint64_t count);
 
   const client::Layout& layout() const { return layout_; }
   client::Client* client() { return client_.get(); }
