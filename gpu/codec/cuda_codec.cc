@@ -54,6 +54,17 @@ bool Encodable(const TensorLayout& tensor) {
   return tensor.pack.packing == Packing::kPlanar && powers;
 }
 
+// WHY by pinned memory: only such a copy has arrived when the call returns, and launches go to
+// streams that do not wait for it.
+absl::StatusOr<DeviceBuffer> Upload(int device, const void* data, uint64_t bytes) {
+  CRUMB_ASSIGN(DeviceBuffer buffer, DeviceBuffer::Create(device, bytes));
+  CRUMB_ASSIGN(const PinnedBuffer staged, PinnedBuffer::Create(device, bytes));
+  std::memcpy(staged.data(), data, bytes);
+  CRUMB_TRY(CudaStatus(cudaMemcpy(buffer.data(), staged.data(), bytes, cudaMemcpyHostToDevice),
+                       "copying codec tables to the device", device));
+  return buffer;
+}
+
 }  // namespace
 
 // Collects what lies in device memory, then uploads it in two copies.
@@ -74,10 +85,7 @@ class CudaCodec::Builder {
     }
     AddTable(&codec_.decode_, false);
     if (codec_.encodes_) AddTable(&codec_.encode_, true);
-    CRUMB_ASSIGN(codec_.constants_, DeviceBuffer::Create(device, constants_.size()));
-    CRUMB_TRY(CudaStatus(cudaMemcpy(codec_.constants_.data(), constants_.data(), constants_.size(),
-                                    cudaMemcpyHostToDevice),
-                         "copying rotations to the device", device));
+    CRUMB_ASSIGN(codec_.constants_, Upload(device, constants_.data(), constants_.size()));
     codec_.scales_ = reinterpret_cast<const float*>(codec_.constants_.data() + scales_);
     CRUMB_TRY(UploadTable(device, &codec_.decode_));
     return codec_.encodes_ ? UploadTable(device, &codec_.encode_) : absl::OkStatus();
@@ -196,10 +204,8 @@ class CudaCodec::Builder {
       }
     }
     const uint64_t bytes = direction->table.size() * sizeof(CudaHeads);
-    CRUMB_ASSIGN(direction->heads, DeviceBuffer::Create(device, bytes));
-    return CudaStatus(
-        cudaMemcpy(direction->heads.data(), direction->table.data(), bytes, cudaMemcpyHostToDevice),
-        "copying codec tables to the device", device);
+    CRUMB_ASSIGN(direction->heads, Upload(device, direction->table.data(), bytes));
+    return absl::OkStatus();
   }
 
   CudaCodec& codec_;
@@ -223,9 +229,23 @@ absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Create(
       CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
                  "asking for multiprocessors", device));
   codec->multiprocessors_ = static_cast<uint32_t>(multiprocessors);
-  CRUMB_TRY(CudaStatus(PrepareCodecKernels(), "preparing codec kernels", device));
   codec->device_ = device;
+  CRUMB_TRY(codec->Prepare());
   return codec;
+}
+
+// Kernels of this codec's head dims alone: others may want more shared memory than the device has.
+absl::Status CudaCodec::Prepare() const {
+  for (const Direction* direction : {&decode_, &encode_}) {
+    for (const Group& group : direction->groups) {
+      if (PrepareCodecKernels(group.form.dim, direction == &encode_) == 0) continue;
+      (void)cudaGetLastError();  // else the next launch would report it as its own
+      return absl::FailedPreconditionError(
+          absl::StrCat("CUDA device ", device_, " has too little shared memory for head dim ",
+                       group.form.dim, "; the codec of the CPU serves it"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& direction,
@@ -252,6 +272,7 @@ CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& directio
 }
 
 absl::Status CudaCodec::Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const {
+  CRUMB_CHECK(pages.tokens_per_slot != 0);
   for (const Group& group : decode_.groups) {
     CudaLaunch launch = LaunchOf(pages, decode_, group, stream);
     launch.batch.rotated_frame = frame == Frame::kRotated ? 1 : 0;
@@ -261,7 +282,7 @@ absl::Status CudaCodec::Decode(const CudaPages& pages, Frame frame, StreamHandle
 }
 
 absl::Status CudaCodec::Encode(const CudaPages& pages, StreamHandle stream) const {
-  CRUMB_CHECK(encodes_ && pages.reports != nullptr);
+  CRUMB_CHECK(encodes_ && pages.reports != nullptr && pages.tokens_per_slot != 0);
   for (const Group& group : encode_.groups) {
     const CudaLaunch launch = LaunchOf(pages, encode_, group, stream);
     CRUMB_TRY(CudaStatus(LaunchAffineEncode(launch), "launching encode", device_));

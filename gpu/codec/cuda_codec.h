@@ -34,9 +34,10 @@ struct CudaPages {
 
 class CudaCodec {
  public:
-  // FAILED_PRECONDITION: no kernel for this part or codec (head dims other than 64, 128 and 256,
-  // groups below 16 elements or cut by a lane's run, Lloyd-Max); the message names layer, tensor
-  // and remedy. UNAVAILABLE, RESOURCE_EXHAUSTED: the device. Start-up only.
+  // FAILED_PRECONDITION: no kernel for this part (head dims other than 64, 128 and 256, groups
+  // below 16 elements) or too little shared memory on the device; the message names layer, tensor
+  // and remedy. UNAVAILABLE, RESOURCE_EXHAUSTED, INVALID_ARGUMENT: the device. Start-up only;
+  // waits.
   static absl::StatusOr<std::unique_ptr<CudaCodec>> Create(
       const PartShape& shape, const CodecDescriptor& descriptor,
       std::shared_ptr<const RotationSet> rotations, int device);
@@ -47,7 +48,8 @@ class CudaCodec {
 
   // Puts the launches on `stream`. Rows from a page's `tokens` on are neither read nor written.
   // REQUIRES: pages.count >= 1; payloads 16-byte aligned, of layout().payload_bytes(); slots and
-  // places checked against the worker's regions. INTERNAL names the CUDA error.
+  // places checked against the worker's regions, addresses and strides even; all of it unchanged
+  // until the stream has passed; the codec's device current on this thread. An error names CUDA's.
   absl::Status Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const;
   // REQUIRES: encodes(). All of each payload is written, unless its report names a bad place.
   absl::Status Encode(const CudaPages& pages, StreamHandle stream) const;
@@ -67,6 +69,7 @@ class CudaCodec {
   class Builder;
 
   explicit CudaCodec(CodecPlan plan) : plan_(std::move(plan)) {}
+  absl::Status Prepare() const;
   CudaLaunch LaunchOf(const CudaPages& pages, const Direction& direction, const Group& group,
                       StreamHandle stream) const;
 

@@ -21,13 +21,11 @@ int LaunchAffineEncode(const CudaLaunch& launch) {
   return launch.form.dim == 128 ? cuda::Encode128(launch) : cuda::Encode256(launch);
 }
 
-int PrepareCodecKernels() {
-  for (const auto prepare :
-       {cuda::PrepareDecode64, cuda::PrepareDecode128, cuda::PrepareDecode256,
-        cuda::PrepareEncode64, cuda::PrepareEncode128, cuda::PrepareEncode256}) {
-    if (const int error = prepare(); error != 0) return error;
-  }
-  return 0;
+int PrepareCodecKernels(uint32_t dim, bool encode) {
+  CRUMB_CHECK(CudaDim(dim));
+  if (dim == 64) return encode ? cuda::PrepareEncode64() : cuda::PrepareDecode64();
+  if (dim == 128) return encode ? cuda::PrepareEncode128() : cuda::PrepareDecode128();
+  return encode ? cuda::PrepareEncode256() : cuda::PrepareDecode256();
 }
 
 }  // namespace crumb

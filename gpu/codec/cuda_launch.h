@@ -36,8 +36,9 @@ int LaunchAffineEncode(const CudaLaunch& launch);
 
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream);
 
-// Once per device, before the first launch there: lets kernels take the shared memory they need.
-int PrepareCodecKernels();
+// Once per device and head dim, before the first launch there: lets kernels take the shared memory
+// they need. An error: this device has less.
+int PrepareCodecKernels(uint32_t dim, bool encode);
 
 }  // namespace crumb
 

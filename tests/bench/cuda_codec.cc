@@ -18,7 +18,7 @@
 namespace crumb {
 namespace {
 
-constexpr double kHbmBytesPerUs = 4.24e6;  // device copy of an H200; --gb-per-s sets others
+constexpr double kHbmBytesPerUs = 4.24e6;  // device copy of an H200
 constexpr auto kIdle = std::chrono::milliseconds(250);
 
 struct Args {
@@ -222,7 +222,11 @@ int main(int argc, char** argv) {
   app.add_option("--heads", args.heads);
   app.add_option("--layers", args.layers);
   app.add_option("--pages", args.pages);
-  app.add_option("--page-tokens", args.page_tokens);
+  app.add_option("--page-tokens", args.page_tokens, "a multiple of 16")
+      ->check(CLI::Range(16, 4096))
+      ->check([](const std::string& text) {
+        return std::stoul(text) % 16 == 0 ? "" : "not a multiple of 16";
+      });
   app.add_option("--burst", args.burst, "runs after an idle time");
   app.add_option("--sustained", args.sustained, "launches of one sustained run");
   app.add_flag("!--no-encode", args.encode);

@@ -118,14 +118,7 @@ void Compare(const std::vector<uint8_t>& want, const std::vector<uint8_t>& got, 
   }
 }
 
-class CudaCodecTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string why = NoGpu(); !why.empty()) GTEST_SKIP() << "no GPU here: " << why;
-  }
-};
-
-TEST_F(CudaCodecTest, DecodesAsTheScalarCodecDoes) {
+TEST(CudaCodecTest, DecodesAsTheScalarCodecDoes) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(NameOf(c));
     const auto rig = MakeRig(c);
@@ -175,7 +168,7 @@ std::string FirstDifference(const std::vector<uint8_t>& want, const std::vector<
   return out;
 }
 
-TEST_F(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
+TEST(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(NameOf(c));
     const auto rig = MakeRig(c);
@@ -210,7 +203,7 @@ TEST_F(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
   }
 }
 
-TEST_F(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
+TEST(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
   for (const CodecKind kind : {CodecKind::kNaiveInt2, CodecKind::kInt4}) {
     for (const uint32_t dim : {64u, 128u, 256u}) {
       for (const int way : {0, 1, 2, 3}) {
@@ -281,7 +274,7 @@ TEST_F(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
   }
 }
 
-TEST_F(CudaCodecTest, TheFirstNanOrInfinityIsNamed) {
+TEST(CudaCodecTest, TheFirstNanOrInfinityIsNamed) {
   const Case c{.kind = CodecKind::kOscarInt2};
   const auto rig = MakeRig(c);
   for (const uint16_t bits : {uint16_t{0x7fc0}, uint16_t{0xff80}, uint16_t{0x7f80}}) {

@@ -25,13 +25,8 @@ void Check(cudaError_t error) {
 
 }  // namespace
 
-std::string NoGpu() {
-  int count = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    return cudaGetErrorString(error);
-  }
-  return count == 0 ? "no GPU" : "";
-}
+// The codec that the GPU's is measured against.
+CodecBackend TestedBackend() { return CodecBackend::kReference; }
 
 CudaRig::CudaRig(const PartShape& shape, const CodecDescriptor& descriptor,
                  std::shared_ptr<const RotationSet> set, const Options& options)

@@ -11,9 +11,6 @@
 
 namespace crumb::codec_test {
 
-// Why no GPU test can run here; empty if it can.
-std::string NoGpu();
-
 class CudaRig {
  public:
   struct Options {
