@@ -54,6 +54,7 @@ class EngineBasics : public EngineState {
   void NoteRecovered(EntryId id);
   void LinkRecovered();  // after the last of them
   void TellAncestors(uint64_t prefix, uint32_t end);
+  uint64_t TellGhost(uint64_t prefix, uint32_t end);
   void GrowChain(uint64_t prefix, uint32_t end, uint32_t span);
   void NoteGrowth(EntryId id, uint32_t recent_tokens);
   void FindDue();

@@ -94,15 +94,20 @@ void EngineBasics::LinkRecovered() {
   }
 }
 
+// The page itself is not here. Its parent's prefix; 0: nothing is known of it, or it knew the end.
+uint64_t EngineBasics::TellGhost(uint64_t prefix, uint32_t end) {
+  Ghost* ghost = chains.FindGhost(prefix);
+  if (ghost == nullptr || ghost->newest_end >= end) return 0;
+  ghost->newest_end = end;
+  return ghost->parent_prefix;
+}
+
 // Ends: a page that knows the end is not passed again.
 void EngineBasics::TellAncestors(uint64_t prefix, uint32_t end) {
   while (prefix != 0) {
     const EntryId id = index.FindPrefix(prefix);
     if (id == kNoId) {
-      Ghost* ghost = chains.FindGhost(prefix);
-      if (ghost == nullptr || ghost->newest_end >= end) return;
-      ghost->newest_end = end;
-      prefix = ghost->parent_prefix;
+      prefix = TellGhost(prefix, end);
       continue;
     }
     if (chains.newest_end(id) >= end) return;
@@ -115,10 +120,7 @@ void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {
   for (uint32_t step = 0; step < kChainWalkMax && prefix != 0; ++step) {
     const EntryId id = index.FindPrefix(prefix);
     if (id == kNoId) {
-      Ghost* ghost = chains.FindGhost(prefix);
-      if (ghost == nullptr || ghost->newest_end >= end) return;
-      ghost->newest_end = end;
-      prefix = ghost->parent_prefix;
+      prefix = TellGhost(prefix, end);
       continue;
     }
     const Entry& entry = index.at(id);

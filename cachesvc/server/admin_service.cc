@@ -33,16 +33,11 @@ absl::Status CheckAdminPeer(const std::string& peer, const std::string& scope) {
 
 grpc::ServerUnaryReactor* AdminService::Status(grpc::CallbackServerContext* call,
                                                const v1::StatusRequest*, v1::StatusReply* reply) {
-  const absl::Status allowed = CheckAdminPeer(call->peer(), context_->config.listen.admin);
-  if (!allowed.ok()) return End(call, allowed);
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   // Taking a snapshot waits for the shard: not on gRPC's thread.
-  const bool posted = context_->control.Post([this, reactor, reply] {
+  return OnControl(call, [this, reply] {
     reply->set_json(StatusJson(context_->snapshot()));
-    reactor->Finish(grpc::Status::OK);
+    return absl::OkStatus();
   });
-  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kBusyMessage});
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::Flush(grpc::CallbackServerContext* call,

@@ -11,8 +11,7 @@ namespace {
 constexpr char kImport[] = "import one with crumbctl rotation import";
 constexpr char kAccept[] =
     "no evaluation of this model at 2 bits is recorded: record one (crumbctl quality record) or "
-    "set "
-    "codec.int2: accept to allow it";
+    "set codec.int2: accept to allow it";
 
 // 2-bit codes somewhere in the page.
 bool IsInt2(CodecKind kind) {
@@ -25,13 +24,14 @@ bool IsCrumb(CodecKind kind) {
          kind == CodecKind::kCrumbInt4;
 }
 
+bool TakesSet(CodecKind kind) { return kind == CodecKind::kOscarInt2 || IsCrumb(kind); }
+
 // Why 2-bit codes may not be used: empty if the operator said so, or if the evaluation recorded for
 // this model, rotation set and codec is good enough.
 std::string WhyNotEvaluated(const CodecQuestion& question, CodecKind kind) {
   if (question.config->int2 == "accept") return {};
   const Identity& identity = question.layout->identity();
-  const bool takes_set = kind == CodecKind::kOscarInt2 || IsCrumb(kind);
-  const Sha256 set = takes_set && question.rotations ? question.rotations->hash() : Sha256{};
+  const Sha256 set = TakesSet(kind) && question.rotations ? question.rotations->hash() : Sha256{};
   for (const Evaluation& one : question.evaluations) {
     if (one.model != identity.model || one.revision != identity.revision || one.codec != kind ||
         one.rotation != set) {
@@ -134,24 +134,23 @@ absl::StatusOr<CodecChoice> ChooseAsked(const CodecQuestion& question, Effort ef
   if (!not_evaluated.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("codec ", asked, ": ", not_evaluated));
   }
-  const bool takes_set = kind == CodecKind::kOscarInt2 || IsCrumb(kind);
   const Identity& identity = question.layout->identity();
   const std::string model = absl::StrCat(identity.model, " at ", identity.revision);
   if (kind == CodecKind::kOscarInt2 && question.rotations == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("codec ", asked, " needs a rotation set for ", model, ": ", kImport));
   }
-  if (!takes_set && !question.wish.rotation.empty()) {
+  if (!TakesSet(kind) && !question.wish.rotation.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec ", asked, " uses no rotation set: leave rotation empty"));
   }
-  CodecChoice choice = Make(kind, takes_set ? question.rotations : nullptr, effort);
+  CodecChoice choice = Make(kind, TakesSet(kind) ? question.rotations : nullptr, effort);
   CRUMB_TRY(ApplyMetadata(question.wish, kind, &choice));
   const absl::Status possible = Build(question, &choice);
   if (!possible.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("codec ", asked, ": ", possible.message()));
   }
-  if (IsInt2(kind) && takes_set && (!choice.rotations || !choice.rotations->calibrated())) {
+  if (IsInt2(kind) && TakesSet(kind) && (!choice.rotations || !choice.rotations->calibrated())) {
     choice.note = absl::StrCat(asked,
                                choice.rotations ? " with a rotation set that has no query "
                                                   "moments and means for "

@@ -145,6 +145,6 @@ void AddRotationCommands(CLI::App* app, Context* context) {
   save->add_option("-o,--output", *path, "Output file; - is standard output")->required();
   save->footer("Example: crumbctl rotation export 1a2b3c -o qwen3.crot\n");
   save->callback([context, prefix, path] { Export(context, *prefix, *path); });
-}  // namespace crumb::cli
+}
 
 }  // namespace crumb::cli

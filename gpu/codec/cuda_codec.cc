@@ -83,6 +83,7 @@ class CudaCodec::Builder {
     for (const TensorLayout& tensor : plan_.layout().tensors()) {
       codec_.encodes_ = codec_.encodes_ && Encodable(tensor);
     }
+    for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) means_.push_back(MeansOf(t));
     AddTable(&codec_.decode_, false);
     if (codec_.encodes_) AddTable(&codec_.encode_, true);
     CRUMB_ASSIGN(codec_.constants_, Upload(device, constants_.data(), constants_.size()));
@@ -154,7 +155,7 @@ class CudaCodec::Builder {
     std::vector<std::pair<CudaForm, CudaHeads>> all;
     const auto& tensors = plan_.layout().tensors();
     for (size_t t = 0; t < tensors.size(); ++t) {
-      const CudaTensor tensor = TensorOf(t, MeansOf(t));
+      const CudaTensor tensor = TensorOf(t, means_[t]);
       const CudaForm form = {tensors[t].dim, tensors[t].pack.bits, tensors[t].groups > 1, false};
       for (uint32_t head = 0; head < tensors[t].heads;) {
         const absl::Span<const float> rotation = plan_.RotationOf(t, head);
@@ -212,6 +213,7 @@ class CudaCodec::Builder {
   const CodecPlan& plan_;
   std::vector<uint8_t> constants_;
   std::map<std::tuple<const float*, uint32_t, bool, bool>, uint64_t> images_;
+  std::vector<uint64_t> means_;  // [tensor], for both directions
   uint64_t scales_ = 0;
 };
 

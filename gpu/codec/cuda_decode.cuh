@@ -167,7 +167,7 @@ __device__ __forceinline__ void StoreLevelsSlowly(const uint32_t (&a)[kDim / 16]
 
 template <int kDim, int kBits, bool kGrouped, bool kBase>
 struct DecodeKernel {
-  static constexpr DecodeTuning kTuning = DecodeTuningOf<kDim>();
+  static constexpr KernelTuning kTuning = DecodeTuningOf<kDim>();
   static constexpr int kTiles = kTuning.tiles;
   static constexpr int kThreads = kTiles * 128;
   static constexpr int kBlocks = kTuning.blocks;

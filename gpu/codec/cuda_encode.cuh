@@ -20,7 +20,7 @@ struct EncodeShared {
 
 template <int kDim, int kBits, bool kGrouped, bool kBase>
 struct EncodeKernel {
-  static constexpr EncodeTuning kTuning = EncodeTuningOf<kDim>();
+  static constexpr KernelTuning kTuning = EncodeTuningOf<kDim>();
   static constexpr int kTiles = kTuning.tiles;
   static constexpr int kThreads = kTiles * 128;
   static constexpr int kBlocks = kTuning.blocks;
@@ -70,12 +70,9 @@ struct EncodeKernel {
                                     uint32_t (&y)[kCount]) {
     const float* mean = heads.MeanOf(rows.head);
     if (mean == nullptr) return;
-    constexpr uint32_t kRun = kCount / kPlanes;
 #pragma unroll
     for (uint32_t at = 0; at < kCount; ++at) {
-      const uint32_t plane = at / kRun, run = LaneColumn() * kRun + at % kRun;
-      const uint32_t column = interleaved ? run * kPlanes + plane : plane * (kDim / kPlanes) + run;
-      const float m = __ldg(mean + column);
+      const float m = __ldg(mean + ColumnOf<kDim, kPlanes>(at, interleaved));
       y[at] = PackBf16OrInfinity(LowBf16(y[at]) - m, HighBf16(y[at]) - m);
     }
   }

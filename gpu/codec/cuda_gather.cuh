@@ -75,12 +75,10 @@ class Gather {
   // `at` of a rotated row would be. Pairs of rows g (low) and g + 8 (high).
   template <int kPlanes>
   __device__ void TakeRows(bool interleaved, uint32_t (&y)[kDim / 4]) const {
-    constexpr uint32_t kRun = kDim / kPlanes / 4;  // neighbouring elements of a lane
     const uint32_t from = at_ + LaneRow() * kGatherPitch<kDim>;
 #pragma unroll
     for (uint32_t at = 0; at < kDim / 4; ++at) {
-      const uint32_t plane = at / kRun, run = LaneColumn() * kRun + at % kRun;
-      const uint32_t column = interleaved ? run * kPlanes + plane : plane * (kDim / kPlanes) + run;
+      const uint32_t column = ColumnOf<kDim, kPlanes>(at, interleaved);
       uint16_t low, high;
       asm volatile("ld.shared.b16 %0, [%1];" : "=h"(low) : "r"(from + 2 * column));
       asm volatile("ld.shared.b16 %0, [%1];"

@@ -19,6 +19,13 @@ __device__ __forceinline__ uint32_t WarpOfTile() { return (threadIdx.x >> 5) & 3
 __device__ __forceinline__ uint32_t TileOfBlock() {
   return __shfl_sync(0xffffffffu, threadIdx.x >> 7, 0);
 }
+// Which element of a row the `at`-th of a lane is, as codes of kPlanes to a byte lie.
+template <uint32_t kDim, uint32_t kPlanes>
+__device__ __forceinline__ uint32_t ColumnOf(uint32_t at, bool interleaved) {
+  constexpr uint32_t kRun = kDim / kPlanes / 4;  // neighbouring elements of a lane
+  const uint32_t plane = at / kRun, run = LaneColumn() * kRun + at % kRun;
+  return interleaved ? run * kPlanes + plane : plane * (kDim / kPlanes) + run;
+}
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -84,9 +91,6 @@ class HeadsAt {
   __device__ uint32_t tensor() const { return Word(offsetof(CudaTensor, tensor)); }
   __device__ uint32_t first() const { return Word(offsetof(CudaHeads, first)); }
   __device__ uint32_t count() const { return Word(offsetof(CudaHeads, count)); }
-  __device__ bool has_image() const {
-    return FromShared<uint64_t>(at_ + offsetof(CudaHeads, image)) != 0;
-  }
   // The static mean of a head; null: zero.
   __device__ const float* MeanOf(uint32_t head) const {
     const auto mean = FromShared<uint64_t>(at_ + offsetof(CudaTensor, mean));

@@ -11,25 +11,20 @@ inline constexpr bool kCudaWarpgroups = true;
 inline constexpr bool kCudaWarpgroups = false;
 #endif
 
-struct DecodeTuning {
+struct KernelTuning {
   int tiles;   // warpgroups (of 64 rows) in a block
   int blocks;  // of one multiprocessor
 };
 
 // By head dim. Measured on an H200 (docs/gpu.md); other architectures start from the same.
 template <int kDim>
-constexpr DecodeTuning DecodeTuningOf() {
+constexpr KernelTuning DecodeTuningOf() {
   if constexpr (kDim == 256) return {2, 1};
   return {2, 2};
 }
 
-struct EncodeTuning {
-  int tiles;
-  int blocks;
-};
-
 template <int kDim>
-constexpr EncodeTuning EncodeTuningOf() {
+constexpr KernelTuning EncodeTuningOf() {
   if constexpr (kDim == 256) return {2, 1};
   return {4, 1};
 }
