@@ -30,6 +30,11 @@ bool IsRefusal(const Completion& completion) {
                      [](const Result& result) { return result.code == Code::kUnavailable; });
 }
 
+bool HasTimeout(const Completion& completion) {
+  return std::any_of(completion.results.begin(), completion.results.end(),
+                     [](const Result& result) { return result.code == Code::kTimeout; });
+}
+
 }  // namespace
 
 absl::Status CheckClientOptions(const Options& options) {
@@ -187,6 +192,7 @@ Status ClientCore::Send(std::shared_ptr<PlaneRequest> request, Ticket* ticket) {
   }
   ++counts_.requests;
   *ticket = request->id;
+  if (breaker_.state() == Circuit::kHalfOpen) probe_id_ = request->id;
   table_.Add({.request = std::move(request),
               .submitted_us = now_us,
               .give_up_us = now_us + (wait_ms + options_.grace_ms) * 1000});
@@ -243,13 +249,27 @@ void ClientCore::TakeReply(const PlaneReply& reply) {
     case RequestTable::Answer::kUnknown:
       return;
     case RequestTable::Answer::kLate:
-      return breaker_.OnLateAnswer();
+      if (!reply.unheard) breaker_.OnLateAnswer();
+      return;
     case RequestTable::Answer::kInTime:
       break;
   }
-  const Completion& done = ready_[before];
+  Completion& done = ready_[before];
   if (done.code == Code::kCancelled) ++counts_.cancelled;
-  IsRefusal(done) ? breaker_.OnFailure(clock_.now_us()) : breaker_.OnAnswer();
+  if (IsRefusal(done)) return breaker_.OnFailure(clock_.now_us());
+  reply.unheard ? TakeUnheard(&done) : breaker_.OnAnswer();
+}
+
+// Nobody answered: given up by the plane's clock instead of ours, or by the worker, which says
+// nothing about the daemon.
+void ClientCore::TakeUnheard(Completion* done) {
+  if (HasTimeout(*done)) {
+    done->code = Code::kTimeout;
+    ++counts_.timeouts;
+    breaker_.OnFailure(clock_.now_us());
+  } else if (done->ticket == probe_id_) {
+    breaker_.Withdraw();
+  }
 }
 
 void ClientCore::ExpireRequests(uint64_t now_us) {

@@ -62,6 +62,7 @@ class ClientCore {
   Status Send(std::shared_ptr<PlaneRequest> request, Ticket* ticket);
   void Progress();
   void TakeReply(const PlaneReply& reply);
+  void TakeUnheard(Completion* done);
   void ExpireRequests(uint64_t now_us);
   void WatchLife(uint64_t now_us);
   void Lose();
@@ -84,6 +85,7 @@ class ClientCore {
   std::vector<uint64_t> expired_;  // reused
   LentMemory::Scratch scratch_;    // reused
   uint64_t next_id_ = 1;
+  uint64_t probe_id_ = 0;  // the last request that went as the circuit's probe
   uint64_t next_ask_us_ = 0;
 };
 

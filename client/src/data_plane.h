@@ -52,6 +52,7 @@ struct PlaneRequest {
 struct PlaneReply {
   uint64_t id = 0;
   bool verified = false;  // the plane itself checked lengths and hashes of what it delivered
+  bool unheard = false;   // the plane ended it, at its deadline or cancelled: no word of the daemon
   std::vector<WireBlockReply> blocks;
   std::vector<std::string> notes;  // per block, or empty
 };
@@ -64,6 +65,7 @@ class ReplyList {
     PlaneReply& reply = replies_[count_++];
     reply.id = id;
     reply.verified = false;
+    reply.unheard = false;
     reply.blocks.clear();
     reply.notes.clear();
     return reply;

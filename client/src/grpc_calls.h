@@ -22,8 +22,9 @@ struct CallDone {
   uint64_t request = 0;
   uint32_t block = 0;  // of a put or get; 0 for a call that answers all blocks
   std::vector<WireBlockReply> replies;
-  std::string note;   // of a put or get
-  bool lost = false;  // the daemon is gone or does not know the session
+  std::string note;      // of a put or get
+  bool lost = false;     // the daemon is gone or does not know the session
+  bool unheard = false;  // ended on this side: at its deadline, or cancelled
 };
 
 class CallQueue {

@@ -25,6 +25,7 @@ struct Assembly {
   std::vector<WireBlockReply> blocks;
   std::vector<std::string> notes;
   size_t missing = 0;
+  bool heard = false;
 };
 
 class GrpcPlane final : public Plane {
@@ -111,6 +112,7 @@ class GrpcPlane final : public Plane {
     const auto found = assemblies_.find(done.request);
     if (found == assemblies_.end()) return;
     Assembly& assembly = found->second;
+    if (!done.unheard) assembly.heard = true;
     const bool by_block =
         done.replies.size() == 1 && assembly.missing > 0 && done.block < assembly.blocks.size();
     if (by_block) {
@@ -125,6 +127,7 @@ class GrpcPlane final : public Plane {
     PlaneReply& reply = replies->Next(done.request);
     reply.blocks = std::move(assembly.blocks);
     reply.notes = std::move(assembly.notes);
+    reply.unheard = !assembly.heard;
     assemblies_.erase(found);
   }
 
@@ -134,6 +137,7 @@ class GrpcPlane final : public Plane {
     CallDone failed;
     failed.request = call.request->id;
     failed.block = call.block;
+    failed.unheard = true;
     failed.replies = FailedReplies(by_block ? 1 : call.request->blocks.size(), result);
     return failed;
   }

@@ -253,6 +253,7 @@ TEST_P(AsyncClient, AStoppedDaemonOpensTheCircuitAndItClosesWhenItGoesOn) {
   for (const Completion& one : done_) {
     EXPECT_TRUE(one.ticket + 3 <= ticket || one.results[0].code != Code::kOk);
   }
+  EXPECT_EQ(client_->stats().timeouts, 3u);
   EXPECT_EQ(client_->stats().circuit, Circuit::kOpen);
   // Refused at once, with words.
   const auto refused = Time::now();

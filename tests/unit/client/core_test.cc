@@ -62,6 +62,7 @@ class FakePlane final : public Plane {
     for (const PlaneReply& reply : state_.replies) {
       PlaneReply& out = replies->Next(reply.id);
       out.blocks = reply.blocks;
+      out.unheard = reply.unheard;
     }
     state_.replies.clear();
   }
@@ -154,6 +155,13 @@ class Core : public ::testing::Test {
                             .tier = crumb::Tier::kDram,
                             .value_bytes = kValue,
                             .checksum = Xxh3(value)});
+    state_.replies.push_back(std::move(reply));
+  }
+  void EndUnheard(Ticket ticket, BlockResult result) {
+    PlaneReply reply;
+    reply.id = ticket;
+    reply.unheard = true;
+    reply.blocks.push_back({.result = result});
     state_.replies.push_back(std::move(reply));
   }
   std::vector<Completion> Drain() {
@@ -302,6 +310,56 @@ TEST_F(Core, AnswersThatRefuseForWantOfADaemonCountAsFailures) {
     ASSERT_EQ(Drain().size(), 1u);
   }
   EXPECT_EQ(core_->stats().circuit, Circuit::kOpen);
+}
+
+// A plane with a clock of its own may give a request up before the client's clock does.
+TEST_F(Core, WhatThePlaneGaveUpIsATimeoutAndNoAnswer) {
+  Start();
+  for (uint32_t i = 0; i < 3; ++i) {
+    EndUnheard(MustGet(i), BlockResult::kTimeout);
+    const std::vector<Completion> done = Drain();
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].code, Code::kTimeout);
+    EXPECT_EQ(done[0].results[0].code, Code::kTimeout);
+  }
+  EXPECT_EQ(core_->stats().timeouts, 3u);
+  EXPECT_EQ(core_->stats().circuit, Circuit::kOpen);
+}
+
+TEST_F(Core, TheEndOfAnAbandonedRequestIsNoSignOfLifeUnlessTheDaemonSpoke) {
+  Start();
+  std::vector<Ticket> tickets;
+  for (uint32_t slot = 0; slot < 3; ++slot) tickets.push_back(MustGet(slot));
+  clock_.Advance(200'000);
+  EXPECT_EQ(Drain().size(), 3u);
+  for (uint32_t i = 0; i < 2; ++i) EndUnheard(tickets[i], BlockResult::kCancelled);
+  EXPECT_TRUE(Drain().empty());
+  EXPECT_EQ(core_->stats().unanswered, 1u);
+  Ticket ticket = 0;
+  EXPECT_EQ(Get(5, &ticket).code, Code::kUnavailable);  // the pause is not over
+  Answer(tickets[2], 2);
+  EXPECT_TRUE(Drain().empty());
+  EXPECT_TRUE(Get(5, &ticket).ok());  // a probe, at once
+}
+
+TEST_F(Core, AProbeThatTheWorkerCancelsNeitherClosesTheCircuitNorShutsItForGood) {
+  Start();
+  for (uint32_t slot = 0; slot < 3; ++slot) EndUnheard(MustGet(slot), BlockResult::kTimeout);
+  EXPECT_EQ(Drain().size(), 3u);
+  clock_.Advance(100'000);
+  const Ticket probe = MustGet(0);
+  ASSERT_TRUE(core_->Cancel(probe).ok());
+  EndUnheard(probe, BlockResult::kCancelled);
+  const std::vector<Completion> done = Drain();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].code, Code::kCancelled);
+  EXPECT_EQ(core_->stats().circuit, Circuit::kHalfOpen);
+  const Ticket second = MustGet(0);
+  Ticket third = 0;
+  EXPECT_EQ(Get(1, &third).code, Code::kUnavailable);  // one probe at a time
+  Answer(second, 0);
+  EXPECT_EQ(Drain().size(), 1u);
+  EXPECT_EQ(core_->stats().circuit, Circuit::kClosed);
 }
 
 TEST_F(Core, AProbeThatTheQueueRefusesDoesNotShutTheCircuitForGood) {
