@@ -17,7 +17,7 @@ struct DecodeDispatch {
     kernel<<<GridOf(*launch, K::kTiles, K::kBlocks), K::kThreads, sizeof(typename K::Shared),
              static_cast<cudaStream_t>(launch->stream)>>>(launch->batch, launch->heads,
                                                           launch->heads_count, launch->scales);
-    return cudaPeekAtLastError();
+    return cudaGetLastError();  // taken: the next launch must not find it
   }
 
   template <int kBits>

@@ -23,7 +23,7 @@ __global__ void Reset(CudaPageReport* reports, uint32_t count) {
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream) {
   const uint32_t blocks = (count + cuda::kThreads - 1) / cuda::kThreads;
   cuda::Reset<<<blocks, cuda::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(reports, count);
-  return cudaPeekAtLastError();
+  return cudaGetLastError();  // taken: the next launch must not find it
 }
 
 }  // namespace crumb

@@ -97,6 +97,7 @@ struct CudaQueue::Impl {
     (void)cudaGetLastError();
     if (health.ok()) health = CudaStatus(error, what, options.device);
   }
+  void CheckAlive(const char* what);
   void AskStream();
 };
 
@@ -214,11 +215,15 @@ bool CudaQueue::Impl::Launch(const StreamWork& work) {
   const bool ok = work.launch(work.arg, stream).ok();
   const cudaError_t error = cudaGetLastError();  // of a launch that its caller did not check
   if (ok && error == cudaSuccess) return true;
-  // Bad parameters spoil one launch, a lost device everything.
-  const cudaError_t state = cudaStreamQuery(stream);
-  (void)cudaGetLastError();
-  if (state != cudaSuccess && state != cudaErrorNotReady) Fail(state, "a launch failed");
+  CheckAlive("a launch failed");
   return false;
+}
+
+// After a refusal: bad parameters spoil one work, a lost device everything.
+void CudaQueue::Impl::CheckAlive(const char* what) {
+  const cudaError_t state = cudaStreamQuery(stream);
+  (void)cudaGetLastError();  // the refusal's too: no launch may take it for its own
+  if (state != cudaSuccess && state != cudaErrorNotReady) Fail(state, what);
 }
 
 void CudaQueue::Impl::AskStream() {
@@ -255,8 +260,12 @@ bool CudaQueue::Submit(const StreamWork& work) {
   entry = {.token = work.token, .ok = true};
   // From here on the token comes back: copies may be under way that use the caller's memory.
   cudaError_t error = queue.EnqueueCopies(work.copies);
-  if (error != cudaSuccess) queue.Fail(error, "a copy was refused");
-  if (error == cudaSuccess && work.launch != nullptr) entry.ok = queue.Launch(work);
+  if (error != cudaSuccess) {
+    entry.ok = false;
+    queue.CheckAlive("a copy was refused");
+  } else if (work.launch != nullptr) {
+    entry.ok = queue.Launch(work);
+  }
   if (queue.health.ok()) {
     error = queue.EnqueueTicket(queue.submitted);
     if (error != cudaSuccess) queue.Fail(error, "a ticket was refused");

@@ -38,7 +38,8 @@ struct StreamWork {
 
 struct StreamDone {
   uint64_t token = 0;
-  bool ok = false;  // false: the launch failed or the device was lost; what it wrote means nothing
+  // False: a copy or the launch was refused, or the device was lost; what it wrote means nothing.
+  bool ok = false;
 };
 
 class StreamQueue {

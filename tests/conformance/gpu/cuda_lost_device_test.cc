@@ -2,6 +2,7 @@
 // queue refuse work, name the device, and hand back every token.
 #include <gmock/gmock.h>
 
+#include "gpu/device/cuda_memory.h"
 #include "gpu/device/cuda_queue.h"
 #include "tests/conformance/gpu/cuda_trap.h"
 
@@ -12,6 +13,8 @@ TEST(CudaLostDeviceTest, EveryTokenComesBackAndTheErrorStays) {
   auto made = CudaQueue::Create({.work_max = 8});
   ASSERT_TRUE(made.ok()) << made.status();
   CudaQueue& queue = **made;
+  const auto memory = DeviceBuffer::Create(0, 64);
+  ASSERT_TRUE(memory.ok()) << memory.status();
   ASSERT_TRUE(queue.Submit({.token = 1}));
   StreamDone some[8];
   while (queue.Poll(absl::MakeSpan(some)) == 0) {
@@ -20,7 +23,11 @@ TEST(CudaLostDeviceTest, EveryTokenComesBackAndTheErrorStays) {
   ASSERT_TRUE(queue.Submit({.launch = LaunchTrap, .token = 2}));
   size_t accepted = 1;
   // The fault may show in any call from here on.
-  for (uint64_t token = 3; token < 6; ++token) accepted += queue.Submit({.token = token}) ? 1 : 0;
+  const StreamCopy copy{memory->data(), memory->data() + 32, 32};
+  for (uint64_t token = 3; token < 7; ++token) {
+    const absl::Span<const StreamCopy> copies(&copy, token % 2);  // some with a copy
+    accepted += queue.Submit({.copies = copies, .token = token}) ? 1 : 0;
+  }
   std::vector<StreamDone> back;
   while (back.size() < accepted) {
     const size_t found = queue.Poll(absl::MakeSpan(some));

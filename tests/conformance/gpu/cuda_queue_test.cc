@@ -79,27 +79,47 @@ TEST(CudaQueueTest, QueuesDoNotWaitForEachOther) {
   EXPECT_LT(high, low) << "a smaller number goes first";
 }
 
-TEST(CudaQueueTest, AWrongCopyEndsTheQueueAndNothingIsLost) {
-  auto made = CudaQueue::Create({.work_max = 4, .batched_copies = false});
-  ASSERT_TRUE(made.ok()) << made.status();
-  CudaQueue& queue = **made;
-  Gate gate;
-  ASSERT_TRUE(queue.Submit({.launch = Gate::Close, .arg = &gate, .token = 1}));
-  const auto memory = DeviceBuffer::Create(0, 4096);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  const StreamCopy wrong{memory->data(), memory->data() + 2048, uint64_t{1} << 46};
-  ASSERT_TRUE(queue.Submit({.copies = {&wrong, 1}, .token = 2}));
-  EXPECT_FALSE(queue.health().ok());
-  EXPECT_THAT(std::string(queue.health().message()), HasSubstr("CUDA device 0"));
-  EXPECT_FALSE(queue.Submit({.token = 3})) << "a failed queue takes nothing more";
-  StreamDone some[4];
-  EXPECT_EQ(queue.Poll(absl::MakeSpan(some)), 0u) << "work before it is still on the GPU";
-  gate.open.release();
-  const std::vector<StreamDone> done = Collect(queue, 2);
-  EXPECT_TRUE(done[0].ok);
-  EXPECT_EQ(done[1].token, 2u);
-  EXPECT_FALSE(done[1].ok);
-  EXPECT_EQ(queue.in_flight(), 0u);
+absl::Status CountLaunch(void* count, StreamHandle) noexcept {
+  ++*static_cast<int*>(count);
+  return absl::OkStatus();
+}
+
+TEST(CudaQueueTest, AWrongCopySpoilsItsOwnWorkAlone) {
+  for (const bool batched : {true, false}) {
+    auto made = CudaQueue::Create({.work_max = 4, .batched_copies = batched});
+    ASSERT_TRUE(made.ok()) << made.status();
+    CudaQueue& queue = **made;
+    Gate gate;
+    ASSERT_TRUE(queue.Submit({.launch = Gate::Close, .arg = &gate, .token = 1}));
+    const auto memory = DeviceBuffer::Create(0, 4096);
+    const auto host = PinnedBuffer::Create(0, 64);
+    ASSERT_TRUE(memory.ok() && host.ok());
+    std::byte* const device = memory->data();
+    // A good one first: what is under way already may use the caller's memory.
+    const StreamCopy wrong[2] = {{device, device + 1024, 64},
+                                 {device, device + 2048, uint64_t{1} << 46}};
+    int launches = 0;
+    EXPECT_TRUE(
+        queue.Submit({.copies = wrong, .launch = CountLaunch, .arg = &launches, .token = 2}));
+    EXPECT_EQ(launches, 0) << "its copies are not whole";
+    EXPECT_TRUE(queue.health().ok()) << queue.health();
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "nobody else's";
+    const StreamCopy good{host->data(), device, 64};
+    const bool goes_on =
+        queue.Submit({.copies = {&good, 1}, .launch = CountLaunch, .arg = &launches, .token = 3});
+    StreamDone some[4];
+    EXPECT_EQ(queue.Poll(absl::MakeSpan(some)), 0u) << "work before it is still on the GPU";
+    gate.open.release();  // before any way out of here: the queue waits for it
+    ASSERT_TRUE(goes_on);
+    EXPECT_EQ(launches, 1);
+    const std::vector<StreamDone> done = Collect(queue, 3);
+    for (uint64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(done[i].token, i + 1);
+      EXPECT_EQ(done[i].ok, i != 1) << done[i].token;
+    }
+    EXPECT_EQ(queue.in_flight(), 0u);
+    EXPECT_TRUE(queue.health().ok()) << queue.health();
+  }
 }
 
 TEST(CudaQueueTest, AWrongDeviceIsNamedWithTheRemedy) {
