@@ -11,6 +11,8 @@
 namespace crumb {
 namespace {
 
+constexpr float kGammaUnknown = 0.5f;  // where no calibration chose one
+
 template <typename... Parts>
 absl::Status Refuse(const TensorLayout& tensor, const Parts&... parts) {
   return absl::FailedPreconditionError(
@@ -134,6 +136,10 @@ absl::Span<const float> CodecPlan::RotationOf(size_t tensor, uint32_t head) cons
 
 absl::Span<const float> CodecPlan::MeanOf(size_t tensor, uint32_t head) const {
   return data_[tensor].mean.Of(layout_.tensors()[tensor], head);
+}
+
+float CodecPlan::Gamma() const {
+  return rotations_ != nullptr ? rotations_->contents().gamma : kGammaUnknown;
 }
 
 absl::StatusOr<std::shared_ptr<const QueryMetrics>> CodecPlan::MakeMetrics() const {

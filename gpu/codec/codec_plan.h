@@ -40,6 +40,10 @@ class CodecPlan {
   // The static mean of a head of K; empty: zero.
   absl::Span<const float> MeanOf(size_t tensor, uint32_t head) const;
 
+  // The share of the gain correction that crumb encoders give K: the set's, else what is safe where
+  // no calibration chose one.
+  float Gamma() const;
+
   // A of every head of K from the set's query moments.
   absl::StatusOr<std::shared_ptr<const QueryMetrics>> MakeMetrics() const;
 

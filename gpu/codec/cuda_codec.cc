@@ -11,6 +11,7 @@
 #include "cachesvc/base/check.h"
 #include "gpu/codec/crumb_tables.h"
 #include "gpu/codec/cuda_image.h"
+#include "gpu/codec/cuda_metric_image.h"
 #include "gpu/codec/kind_traits.h"
 #include "gpu/codec/quantise_affine.h"
 #include "gpu/device/cuda_status.h"
@@ -70,18 +71,21 @@ absl::StatusOr<DeviceBuffer> Upload(int device, const void* data, uint64_t bytes
 // Collects what lies in device memory, then uploads it in two copies.
 class CudaCodec::Builder {
  public:
-  explicit Builder(CudaCodec* codec) : codec_(*codec), plan_(codec->plan_) {}
+  explicit Builder(CudaCodec* codec)
+      : codec_(*codec), plan_(codec->plan_), crumb_(codec->IsCrumb()) {}
 
   absl::Status Build(int device) {
     scales_ = Append(kCrumbScale.data(), sizeof(kCrumbScale));
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) {
       CRUMB_TRY(CheckTensor(plan_.layout().tensors()[t]));
     }
-    const KindTraits& traits = TraitsOf(plan_.descriptor().kind);
-    codec_.encodes_ = traits.family == CodecFamily::kAffine && !plan_.descriptor().lloyd_max &&
-                      plan_.descriptor().clip_method != ClipMethod::kBisect;
+    codec_.encodes_ = crumb_ || (!plan_.descriptor().lloyd_max &&
+                                 plan_.descriptor().clip_method != ClipMethod::kBisect);
     for (const TensorLayout& tensor : plan_.layout().tensors()) {
-      codec_.encodes_ = codec_.encodes_ && Encodable(tensor);
+      codec_.encodes_ = codec_.encodes_ && (crumb_ || Encodable(tensor));
+    }
+    if (crumb_) {
+      CRUMB_ASSIGN(query_metrics_, plan_.MakeMetrics());
     }
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) means_.push_back(MeansOf(t));
     AddTable(&codec_.decode_, false);
@@ -127,6 +131,14 @@ class CudaCodec::Builder {
     return Append(means.data(), 4 * means.size());
   }
 
+  // The metric of a head of K, one more than its offset; 0: none.
+  uint64_t MetricOf(size_t t, uint32_t head) {
+    const TensorLayout& tensor = plan_.layout().tensors()[t];
+    if (tensor.is_v || (*query_metrics_)[t][head].empty()) return 0;
+    const std::vector<uint8_t> image = CudaMetricImage((*query_metrics_)[t][head], tensor.dim);
+    return Append(image.data(), image.size()) + 1;
+  }
+
   CudaTensor TensorOf(size_t t, uint64_t means) const {
     const TensorLayout& tensor = plan_.layout().tensors()[t];
     const CodecDescriptor& descriptor = plan_.descriptor();
@@ -161,7 +173,10 @@ class CudaCodec::Builder {
         const absl::Span<const float> rotation = plan_.RotationOf(t, head);
         uint32_t end = head + 1;
         while (end < tensors[t].heads && plan_.RotationOf(t, end).data() == rotation.data()) ++end;
-        CudaHeads heads = {tensor, head, end - head, nullptr};
+        // The crumb encoders have tables for each head of K.
+        if (encode && crumb_ && !tensors[t].is_v) end = head + 1;
+        CudaHeads heads = {tensor, head, end - head, nullptr, nullptr};
+        if (encode && crumb_) heads.metric = reinterpret_cast<const void*>(MetricOf(t, head));
         if (!rotation.empty()) {
           // Offsets are one more than they are, so that the first differs from none.
           heads.image = reinterpret_cast<const void*>(ImageOf(tensors[t], rotation, encode) + 1);
@@ -199,6 +214,9 @@ class CudaCodec::Builder {
     const std::byte* base = codec_.constants_.data();
     for (CudaHeads& heads : direction->table) {
       if (heads.image != nullptr) heads.image = base + reinterpret_cast<uint64_t>(heads.image) - 1;
+      if (heads.metric != nullptr) {
+        heads.metric = base + reinterpret_cast<uint64_t>(heads.metric) - 1;
+      }
       if (heads.tensor.mean != nullptr) {
         heads.tensor.mean =
             reinterpret_cast<const float*>(base + reinterpret_cast<uint64_t>(heads.tensor.mean));
@@ -211,6 +229,8 @@ class CudaCodec::Builder {
 
   CudaCodec& codec_;
   const CodecPlan& plan_;
+  const bool crumb_;
+  std::shared_ptr<const QueryMetrics> query_metrics_;
   std::vector<uint8_t> constants_;
   std::map<std::tuple<const float*, uint32_t, bool, bool>, uint64_t> images_;
   std::vector<uint64_t> means_;  // [tensor], for both directions
@@ -226,22 +246,38 @@ absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Create(
   CRUMB_ASSIGN(CodecPlan plan, CodecPlan::Make(shape, descriptor, std::move(rotations)));
   std::unique_ptr<CudaCodec> codec(new CudaCodec(std::move(plan)));
   CRUMB_TRY(Builder(codec.get()).Build(device));
-  int multiprocessors = 0;
-  CRUMB_TRY(
-      CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                 "asking for multiprocessors", device));
-  codec->multiprocessors_ = static_cast<uint32_t>(multiprocessors);
+  const auto ask = [device](cudaDeviceAttr attribute, uint32_t* out) {
+    int value = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(&value, attribute, device);
+    *out = static_cast<uint32_t>(value);
+    return CudaStatus(error, "asking for the device's attributes", device);
+  };
+  CRUMB_TRY(ask(cudaDevAttrMultiProcessorCount, &codec->multiprocessors_));
+  CRUMB_TRY(ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, &codec->shared_bytes_));
   codec->device_ = device;
   CRUMB_TRY(codec->Prepare());
   return codec;
 }
 
+bool CudaCodec::IsCrumb() const {
+  return TraitsOf(plan_.descriptor().kind).family == CodecFamily::kCrumb;
+}
+
 // Kernels of this codec's head dims alone: others may want more shared memory than the device has.
-absl::Status CudaCodec::Prepare() const {
+absl::Status CudaCodec::Prepare() {
   for (const Direction* direction : {&decode_, &encode_}) {
+    const bool encode = direction == &encode_;
     for (const Group& group : direction->groups) {
-      if (PrepareCodecKernels(group.form.dim, direction == &encode_) == 0) continue;
+      const int error =
+          encode && IsCrumb()
+              ? PrepareCrumbEncode(group.form, plan_.layout().page_tokens(), shared_bytes_)
+              : PrepareCodecKernels(group.form.dim, encode);
+      if (error == 0) continue;
       (void)cudaGetLastError();  // else the next launch would report it as its own
+      if (encode) {
+        encodes_ = false;
+        continue;
+      }
       return absl::FailedPreconditionError(
           absl::StrCat("CUDA device ", device_, " has too little shared memory for head dim ",
                        group.form.dim, "; the codec of the CPU serves it"));
@@ -283,10 +319,21 @@ absl::Status CudaCodec::Decode(const CudaPages& pages, Frame frame, StreamHandle
   return absl::OkStatus();
 }
 
-absl::Status CudaCodec::Encode(const CudaPages& pages, StreamHandle stream) const {
+absl::Status CudaCodec::Encode(const CudaPages& pages, Effort effort, StreamHandle stream) const {
   CRUMB_CHECK(encodes_ && pages.reports != nullptr && pages.tokens_per_slot != 0);
   for (const Group& group : encode_.groups) {
     const CudaLaunch launch = LaunchOf(pages, encode_, group, stream);
+    if (IsCrumb()) {
+      CudaCrumbLaunch crumb;
+      crumb.base = launch;
+      crumb.search.gamma = plan_.Gamma();
+      crumb.search.effort = static_cast<uint8_t>(effort);
+      crumb.search.flags_static = plan_.descriptor().centring != Centring::kNone ? 1 : 0;
+      crumb.table = encode_.table.data() + group.first;
+      crumb.shared_bytes = shared_bytes_;
+      CRUMB_TRY(CudaStatus(LaunchCrumbEncode(crumb), "launching encode", device_));
+      continue;
+    }
     CRUMB_TRY(CudaStatus(LaunchAffineEncode(launch), "launching encode", device_));
   }
   return absl::OkStatus();

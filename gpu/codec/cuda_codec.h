@@ -43,7 +43,7 @@ class CudaCodec {
       std::shared_ptr<const RotationSet> rotations, int device);
 
   const PayloadLayout& layout() const { return plan_.layout(); }
-  // Whether Encode exists for this descriptor; else only Decode.
+  // Whether Encode exists for this descriptor and fits the device; else only Decode.
   bool encodes() const { return encodes_; }
 
   // Puts the launches on `stream`. Rows from a page's `tokens` on are neither read nor written.
@@ -52,7 +52,8 @@ class CudaCodec {
   // until the stream has passed; the codec's device current on this thread. An error names CUDA's.
   absl::Status Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const;
   // REQUIRES: encodes(). All of each payload is written, unless its report names a bad place.
-  absl::Status Encode(const CudaPages& pages, StreamHandle stream) const;
+  // `effort` matters to the crumb kinds alone.
+  absl::Status Encode(const CudaPages& pages, Effort effort, StreamHandle stream) const;
   absl::Status ResetReports(const CudaPages& pages, StreamHandle stream) const;
 
  private:
@@ -69,7 +70,8 @@ class CudaCodec {
   class Builder;
 
   explicit CudaCodec(CodecPlan plan) : plan_(std::move(plan)) {}
-  absl::Status Prepare() const;
+  absl::Status Prepare();
+  bool IsCrumb() const;
   CudaLaunch LaunchOf(const CudaPages& pages, const Direction& direction, const Group& group,
                       StreamHandle stream) const;
 
@@ -78,6 +80,7 @@ class CudaCodec {
   DeviceBuffer constants_;  // images, means, scales
   const float* scales_ = nullptr;
   uint32_t multiprocessors_ = 0;
+  uint32_t shared_bytes_ = 0;  // of a block at most
   int device_ = 0;
   bool encodes_ = false;
 };

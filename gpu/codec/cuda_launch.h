@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "gpu/codec/cuda_crumb_params.h"
 #include "gpu/codec/cuda_params.h"
 
 namespace crumb {
@@ -29,16 +30,27 @@ struct CudaLaunch {
   void* stream = nullptr;  // cudaStream_t
 };
 
+struct CudaCrumbLaunch {
+  CudaLaunch base;
+  CudaCrumbSearch search = {};
+  const CudaHeads* table = nullptr;  // base.heads, in host memory
+  uint32_t shared_bytes = 0;         // of a block at most, on this device
+};
+
 // A cudaError_t; 0: launched. REQUIRES: CudaDim(dim), bits 2 to 4, a batch that was checked.
 int LaunchDecode(const CudaLaunch& launch);
 // The OSCAR-like codecs: 2 and 4 bits.
 int LaunchAffineEncode(const CudaLaunch& launch);
+// The crumb codecs: 2, 3 and 4 bits. REQUIRES: entries for K are of one head each.
+int LaunchCrumbEncode(const CudaCrumbLaunch& launch);
 
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream);
 
 // Once per device and head dim, before the first launch there: lets kernels take the shared memory
 // they need. An error: this device has less.
 int PrepareCodecKernels(uint32_t dim, bool encode);
+// Likewise, for pages of that many tokens.
+int PrepareCrumbEncode(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes);
 
 }  // namespace crumb
 

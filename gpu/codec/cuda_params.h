@@ -39,6 +39,8 @@ struct alignas(16) CudaHeads {
   uint32_t first;  // head of the tensor
   uint32_t count;
   const void* image;  // the rotation as a tile reads it (cuda_image.h); null: none
+  // crumb encoders: how errors of K weigh (cuda_metric_image.h); null: all the same
+  const void* metric;
 };
 
 // Where element [slot][token][head][0] of a tensor lies: address + slot * slot_stride +
@@ -61,9 +63,9 @@ struct CudaPageReport {
   unsigned long long bad_place;  // first NaN or Inf: tensor << 40 | head << 20 | token; ~0: none
   uint32_t unfit;                // rows that belong one step up the ladder
   uint32_t rows[2];              // sampled, of K and V: their errors and energies are summed
-  uint32_t reserved;
+  uint32_t rows_static;          // crumb: rows of K with the static mean alone
   float error[2];   // squared error in the rotated frame
-  float energy[2];  // of the rotated rows
+  float energy[2];  // of the rotated rows; crumb: of the rows as they were put
 };
 
 // One launch: every page in every tensor.

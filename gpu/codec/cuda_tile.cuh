@@ -106,8 +106,9 @@ __device__ __forceinline__ void MultiplyByWarpgroup(const uint32_t (&a)[kSteps][
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The same by each warp for itself, for every architecture.
-template <int kSteps, int kN>
+// The same by each warp for itself, for every architecture. `image` may be that of the first of kN
+// columns within a pass of kImageN.
+template <int kSteps, int kN, int kImageN = kN>
 __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], uint32_t image,
                                                float (&d)[kN / 2]) {
 #pragma unroll
@@ -116,7 +117,7 @@ __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], u
 #pragma unroll
     for (int t = 0; t < kN / 8; ++t) {
       const uint32_t row = 8 * t + Lane() % 8;
-      const uint32_t at = image + (s >> 2) * (kN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4);
+      const uint32_t at = image + (s >> 2) * (kImageN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4);
       uint32_t b[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                    : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])

@@ -29,6 +29,12 @@ constexpr KernelTuning EncodeTuningOf() {
   return {4, 1};
 }
 
+// Warps of a block of the crumb encoders at most; fewer where shared memory has no room for them.
+template <int kDim>
+constexpr int CrumbWarpsOf() {
+  return 8;
+}
+
 }  // namespace crumb
 
 #endif  // CRUMB_GPU_CODEC_CUDA_TUNING_H_

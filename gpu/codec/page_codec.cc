@@ -17,8 +17,6 @@
 namespace crumb {
 namespace {
 
-constexpr double kGammaUnknown = 0.5;  // where no calibration chose one
-
 // What the codecs of one part share while they are made: metrics by rotation set (the crumb kinds
 // differ in bits only), and packed matrices.
 struct Known {
@@ -52,8 +50,7 @@ absl::StatusOr<std::unique_ptr<PageCodec>> MakeCodec(const PartShape& shape,
   if (metrics == nullptr) {
     CRUMB_ASSIGN(metrics, plan.MakeMetrics());
   }
-  const RotationSet* set = plan.rotations();
-  const double gamma = set != nullptr ? double{set->contents().gamma} : kGammaUnknown;
+  const double gamma = double{plan.Gamma()};
   if (kernels == nullptr) {
     head = std::make_unique<CrumbHead>(metrics, gamma);
   } else {

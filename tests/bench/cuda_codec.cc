@@ -22,7 +22,7 @@ constexpr double kHbmBytesPerUs = 4.24e6;  // device copy of an H200
 constexpr auto kIdle = std::chrono::milliseconds(250);
 
 struct Args {
-  std::string kind = "oscar-int2";
+  std::string kind = "oscar-int2", effort = "normal";
   uint32_t dim = 128, heads = 8, layers = 1, pages = 4096, page_tokens = 64;
   int burst = 7, sustained = 40;
   double bytes_per_us = kHbmBytesPerUs;
@@ -78,6 +78,15 @@ std::shared_ptr<const RotationSet> RandomRotations(const Args& args) {
     layer.k_dim = args.dim;
     for (uint32_t i = 0; i < args.heads * args.dim; ++i) {
       layer.k_mean.push_back(static_cast<float>(Normal(&rng)));
+    }
+    // Queries that look in some directions more than in others.
+    for (uint32_t head = 0; head < args.heads; ++head) {
+      for (uint32_t i = 0; i < args.dim; ++i) {
+        for (uint32_t j = 0; j < args.dim; ++j) {
+          const double own = i == j ? 1.0 + (i * 7 + head) % 11 : 0.0;
+          layer.query_moment.push_back(static_cast<float>(own + 8.0 / (1.0 + i + j)));
+        }
+      }
     }
     contents.layers.push_back(std::move(layer));
   }
@@ -204,7 +213,8 @@ void RunBench(const Args& args) {
   Must(job.codec->ResetReports(job.list, nullptr));
   Check(cudaMemset(job.payloads.data(), 0x5a, job.payloads.size()));
   if (args.encode && job.codec->encodes()) {
-    Time(args, job, "encode", [&] { Must(job.codec->Encode(job.list, nullptr)); });
+    const Effort effort = Must(ParseEffort(args.effort));
+    Time(args, job, "encode", [&] { Must(job.codec->Encode(job.list, effort, nullptr)); });
   }
   if (!args.decode) return;
   Time(args, job, "decode", [&] { Must(job.codec->Decode(job.list, Frame::kOriginal, nullptr)); });
@@ -218,6 +228,7 @@ int main(int argc, char** argv) {
   crumb::Args args;
   CLI::App app{"Times the GPU codec."};
   app.add_option("--kind", args.kind, "codec");
+  app.add_option("--effort", args.effort, "of crumb encoders");
   app.add_option("--dim", args.dim, "head dim");
   app.add_option("--heads", args.heads);
   app.add_option("--layers", args.layers);

@@ -178,7 +178,8 @@ double PageError(const CodecCase& page, const PayloadLayout& layout,
                double{Bf16ToFloat(Word(back.data(), at))};
       }
       const size_t head = row / layout.page_tokens();
-      const float* moment = tensor.is_v ? nullptr : layer->query_moment.data() + head * dim * dim;
+      const bool plain = tensor.is_v || layer->query_moment.empty();
+      const float* moment = plain ? nullptr : layer->query_moment.data() + head * dim * dim;
       for (size_t i = 0; i < dim; ++i) {
         double along = e[i];
         if (moment != nullptr) {
@@ -297,18 +298,36 @@ ValueAgreement CompareDecoders(const CodecCase& page, const CodecDescriptor& des
   return result;
 }
 
+namespace {
+
+SearchAgreement CompareEncoded(const CodecCase& page, const CodecDescriptor& descriptor,
+                               const PageCodec& reference, const Encoded& want,
+                               const Encoded& got) {
+  const PayloadLayout layout = *PayloadLayout::Make(page.part, descriptor);
+  SearchAgreement result;
+  CompareBlocks(layout, page.tokens, got, want, &result);
+  result.error = PageError(page, layout, Decode(page, reference, got.payload, Frame::kOriginal));
+  result.error_reference =
+      PageError(page, layout, Decode(page, reference, want.payload, Frame::kOriginal));
+  return result;
+}
+
+}  // namespace
+
+SearchAgreement ComparePayload(const CodecCase& page, const CodecDescriptor& descriptor,
+                               Effort effort, const std::vector<uint8_t>& payload) {
+  const auto reference = Codec(page, descriptor, CodecBackend::kReference);
+  const Encoded want = Encode(page, *reference, effort);
+  return CompareEncoded(page, descriptor, *reference, want, {payload, want.report});
+}
+
 SearchAgreement CompareEncoders(const CodecCase& page, const CodecDescriptor& descriptor,
                                 CodecBackend backend, Effort effort) {
   const auto reference = Codec(page, descriptor, CodecBackend::kReference);
   const auto vector = Codec(page, descriptor, backend);
   const Encoded want = Encode(page, *reference, effort);
   const Encoded got = Encode(page, *vector, effort);
-  const PayloadLayout layout = *PayloadLayout::Make(page.part, descriptor);
-  SearchAgreement result;
-  CompareBlocks(layout, page.tokens, got, want, &result);
-  result.error = PageError(page, layout, Decode(page, *reference, got.payload, Frame::kOriginal));
-  result.error_reference =
-      PageError(page, layout, Decode(page, *reference, want.payload, Frame::kOriginal));
+  SearchAgreement result = CompareEncoded(page, descriptor, *reference, want, got);
   const EncodeReport &a = got.report, &b = want.report;
   result.reports_agree = a.fits == b.fits && Near(a.error_k, b.error_k) &&
                          Near(a.error_v, b.error_v) && Near(a.energy_k, b.energy_k) &&

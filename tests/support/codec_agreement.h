@@ -40,6 +40,10 @@ uint64_t CountWrongBytes(const CodecCase& page, const CodecDescriptor& descripto
 // Pages decoded from the reference's payload. kRotated must not differ at all.
 ValueAgreement CompareDecoders(const CodecCase& page, const CodecDescriptor& descriptor,
                                CodecBackend backend, bool rotated);
+// A payload that some encoder made of the page at that effort, with the reference's. Reports are
+// not looked at.
+SearchAgreement ComparePayload(const CodecCase& page, const CodecDescriptor& descriptor,
+                               Effort effort, const std::vector<uint8_t>& payload);
 SearchAgreement CompareEncoders(const CodecCase& page, const CodecDescriptor& descriptor,
                                 CodecBackend backend, Effort effort);
 

@@ -59,6 +59,11 @@ std::unique_ptr<CudaRig> MakeRig(const Case& c, uint32_t pages = 3) {
                                    CudaRig::Options{.pages = pages, .shift = c.shift});
 }
 
+bool IsCrumb(CodecKind kind) {
+  return kind == CodecKind::kCrumbInt2 || kind == CodecKind::kCrumbK3V2 ||
+         kind == CodecKind::kCrumbInt4;
+}
+
 std::vector<uint32_t> TokensOf(const Case& c) {
   return {c.page_tokens, 1, c.page_tokens - c.page_tokens / 3};
 }
@@ -171,8 +176,9 @@ std::string FirstDifference(const std::vector<uint8_t>& want, const std::vector<
 TEST(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(NameOf(c));
+    if (IsCrumb(c.kind)) continue;  // cuda_crumb_test
     const auto rig = MakeRig(c);
-    if (!rig->gpu().encodes()) continue;
+    ASSERT_TRUE(rig->gpu().encodes());
     const std::vector<uint32_t> tokens = TokensOf(c);
     std::vector<std::vector<uint8_t>> raws;
     for (uint32_t page = 0; page < rig->pages(); ++page) {

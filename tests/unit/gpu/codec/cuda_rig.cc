@@ -157,11 +157,11 @@ void CudaRig::Finish(const absl::Status& launched) {
   Check(cudaDeviceSynchronize());
 }
 
-void CudaRig::Encode(const std::vector<uint32_t>& tokens) {
+void CudaRig::Encode(const std::vector<uint32_t>& tokens, Effort effort) {
   const CudaPages pages = PagesOf(tokens);
   Check(cudaMemset(payloads_.data(), kPoison, payloads_.size()));
   Finish(gpu_->ResetReports(pages, nullptr));
-  Finish(gpu_->Encode(pages, nullptr));
+  Finish(gpu_->Encode(pages, effort, nullptr));
 }
 
 void CudaRig::Decode(const std::vector<uint32_t>& tokens, Frame frame) {

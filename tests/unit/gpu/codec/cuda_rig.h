@@ -33,7 +33,7 @@ class CudaRig {
   void Poison();
   bool Untouched(const std::vector<uint32_t>& tokens);
 
-  void Encode(const std::vector<uint32_t>& tokens);
+  void Encode(const std::vector<uint32_t>& tokens, Effort effort = Effort::kNormal);
   void Decode(const std::vector<uint32_t>& tokens, Frame frame);
   std::vector<uint8_t> Payload(uint32_t page) const;
   void SetPayload(uint32_t page, const std::vector<uint8_t>& payload);

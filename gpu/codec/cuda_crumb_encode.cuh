@@ -1,0 +1,404 @@
+// The crumb encode kernel: gather -> page mean -> rotate -> range -> codes with feedback -> gain ->
+// pack in one pass. A warp encodes one head of one page after the other, 32 rows at a time, one in
+// each lane, and needs no other warp; the tables of a head lie in the block's shared memory. Rows
+// to be tried with the static mean wait until there are 32 of them. Device code.
+#ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_ENCODE_CUH_
+#define CRUMB_GPU_CODEC_CUDA_CRUMB_ENCODE_CUH_
+
+#include "gpu/codec/cuda_crumb_account.cuh"
+
+namespace crumb::cuda {
+
+inline constexpr uint8_t kEffortDraft = 0, kEffortNormal = 1, kEffortBest = 2;
+inline constexpr float kWorst = 3e38f;
+
+// What all warps of a block read in shared memory, and how its warps' shares follow.
+template <int kDim, int kBits>
+struct CrumbBlock {
+  static constexpr bool kLowerShared = kDim < 256;  // else it is read from device memory
+  static constexpr uint32_t kImage = 0;             // multiple of 1024
+  static constexpr uint32_t kLower = kDim * kDim * 2;
+  static constexpr uint32_t kTriangle = kLower + (kLowerShared ? CrumbLowerBytes(kDim) : 0);
+  static constexpr uint32_t kDiagonal = kTriangle + CrumbTriangleBytes(kDim);
+  static constexpr uint32_t kMean = kDiagonal + 4 * kDim;
+  static constexpr uint32_t kHeads = kMean + 4 * kDim;
+  static constexpr uint32_t kShares = kHeads + sizeof(BlockHeads);
+  static_assert(kTriangle % 16 == 0 && kHeads % 16 == 0 && sizeof(BlockHeads) % 16 == 0);
+  static constexpr uint32_t Bytes(uint32_t warps, uint32_t page_tokens) {
+    return kShares + warps * CrumbShare<kDim, kBits>::Bytes(page_tokens);
+  }
+};
+
+template <int kDim, int kBits>
+class CrumbWarp {
+ public:
+  using Share = CrumbShare<kDim, kBits>;
+  using Block = CrumbBlock<kDim, kBits>;
+  using Codes = CrumbCodes<kDim, kBits>;
+
+  __device__ CrumbWarp(const CudaBatch& batch, const CudaCrumbSearch& search, const float* scales,
+                       uint32_t base)
+      : batch_(batch),
+        search_(search),
+        scales_(scales),
+        heads_(base + Block::kHeads),
+        mean_(base + Block::kMean),
+        share_(base + Block::kShares + threadIdx.x / 32 * Share::Bytes(batch.page_tokens)),
+        rows_(share_, base + Block::kImage),
+        codes_(share_) {
+    metric_.lower_shared = base + Block::kLower;
+    metric_.triangle = base + Block::kTriangle;
+    metric_.diagonal = base + Block::kDiagonal;
+    rows_.Clear();
+  }
+
+  // The block works on other heads now, and these are their tables.
+  __device__ void Start(const void* metric) {
+    metric_.lower = Block::kLowerShared ? nullptr : static_cast<const uint4*>(metric);
+    is_v_ = heads_.is_v();
+    has_side_ = heads_.has_side();
+    feedback_ = metric != nullptr && search_.effort != kEffortDraft;
+  }
+
+  __device__ void Encode(uint32_t page, uint32_t head) {
+    const CrumbUnit unit = UnitAt(batch_, heads_, page, head);
+    const uint32_t groups = (unit.tokens + kCrumbRows - 1) / kCrumbRows;
+    if (has_side_) FindPageMean(unit, groups);
+    for (uint32_t g = groups; g-- > 0;) {
+      // The last rows lie there since the mean was taken.
+      if (!has_side_ || g + 1 != groups) Gather(unit, g);
+      Group(unit, g * kCrumbRows + Lane());
+    }
+    if (has_side_) EndPage(unit, groups);
+    ClearUnit(batch_.page_tokens, heads_, unit, kDim + 2);
+  }
+
+  // Rows that wait for their trial; before the block leaves these heads.
+  __device__ void Finish() {
+    if (waiting_ != 0) Retry(waiting_);
+  }
+
+ private:
+  struct Row {
+    uint32_t s8, z8;
+    float metric_error;
+    float plain_error;  // only where it was asked for
+    bool finite, clamped, unfit;
+  };
+
+  __device__ uint64_t AddressOf(const CrumbUnit& unit, uint32_t row) const {
+    return row < unit.tokens ? RawRowOf(batch_, heads_, unit.page, unit.head, row) : 0;
+  }
+  __device__ void Gather(const CrumbUnit& unit, uint32_t group) {
+    address_ = AddressOf(unit, group * kCrumbRows + Lane());
+    rows_.Gather(batch_.aligned != 0, address_);
+  }
+
+  __device__ void FindPageMean(const CrumbUnit& unit, uint32_t groups) {
+    float sums[kDim / 32] = {};
+    for (uint32_t g = 0; g < groups; ++g) {
+      __syncwarp();
+      Gather(unit, g);
+      rows_.AddColumns(min(kCrumbRows, unit.tokens - g * kCrumbRows), mean_, sums);
+    }
+    rows_.StorePageMean(unit, heads_, mean_, sums);
+  }
+
+  // 32 gathered rows, with the page mean where there is one.
+  __device__ void Group(const CrumbUnit& unit, uint32_t row) {
+    const bool has = row < unit.tokens;
+    CudaPageReport* report = batch_.reports + unit.page;
+    const bool sampled = SampledRow(unit.page, unit.head, row & ~(kCrumbRows - 1), heads_.tensor());
+    const Row out = Quantise(has_side_ ? rows_.PageBase() : is_v_ ? 0 : mean_, has, sampled);
+    const bool flagged = !is_v_ && !has_side_ && search_.flags_static != 0;
+    if (has) Store(unit.block, row, out, flagged);
+    Complain(report, unit, row, has && !out.finite);
+    if (has_side_) {
+      if (has) RememberErrors(row, out);
+      return;
+    }
+    Settle(report, has, out.unfit, sampled, out.plain_error, address_);
+    const uint32_t count = __popc(__ballot_sync(0xffffffffu, has));
+    if (flagged && Lane() == 0) atomicAdd(&report->rows_static, count);
+  }
+
+  // Not finite once rotated: a NaN or an infinity in the row, or in one that made the mean.
+  __device__ void Complain(CudaPageReport* report, const CrumbUnit& unit, uint32_t row, bool bad) {
+    if (!bad) return;
+    if (LookAtRaw<kDim>(address_).finite) {
+      atomicAdd(&report->unfit, 1u);
+    } else {
+      ReportBadRow(report, heads_.tensor(), unit.head, row);
+    }
+  }
+
+  // What a row adds to its page's report once it is decided.
+  __device__ void Settle(CudaPageReport* report, bool has, bool unfit, bool sampled, float error,
+                         uint64_t address) const {
+    if (has && unfit) atomicAdd(&report->unfit, 1u);
+    if (!has || !sampled) return;
+    AddRowSample(report, is_v_ ? 1 : 0, error, LookAtRaw<kDim>(address).energy);
+  }
+
+  __device__ uint32_t MetricAt() const { return share_ + Share::kRowErrors; }
+  __device__ uint32_t PlainAt() const { return MetricAt() + 4 * batch_.page_tokens; }
+
+  __device__ void RememberErrors(uint32_t row, const Row& out) const {
+    ToShared(MetricAt() + 4 * row, out.metric_error);
+    ToShared(PlainAt() + 4 * row, out.unfit ? -out.plain_error : out.plain_error);
+  }
+
+  // Rows that err much more than the page's others wait for a trial, at effort best all of them.
+  __device__ void EndPage(const CrumbUnit& unit, uint32_t groups) {
+    __syncwarp();
+    float bound = kWorst * 2;
+    if (search_.effort == kEffortBest) bound = -1.0f;
+    if (search_.effort == kEffortNormal) {
+      bound = 2.0f * ValueOfRank(MetricAt(), unit.tokens, unit.tokens / 2);
+    }
+    for (uint32_t g = 0; g < groups; ++g) {
+      const uint32_t row = g * kCrumbRows + Lane();
+      const bool has = row < unit.tokens;
+      const float metric = has ? FromShared<float>(MetricAt() + 4 * row) : 0.0f;
+      const float plain = has ? FromShared<float>(PlainAt() + 4 * row) : 0.0f;
+      const bool waits = has && metric > bound;
+      Settle(batch_.reports + unit.page, has && !waits, signbit(plain),
+             SampledRow(unit.page, unit.head, g * kCrumbRows, heads_.tensor()), fabsf(plain),
+             has && !waits ? AddressOf(unit, row) : 0);
+      const uint32_t all = __ballot_sync(0xffffffffu, waits);
+      if (waits) {
+        const uint32_t at = waiting_ + __popc(all & ((1u << Lane()) - 1));
+        ToShared(share_ + Share::kRetries + at * sizeof(CrumbRetry),
+                 CrumbRetry{unit.page, row, metric, plain});
+      }
+      waiting_ += __popc(all);
+      if (waiting_ >= kCrumbRows) Retry(kCrumbRows);
+    }
+    __syncwarp();
+  }
+
+  // The last `count` rows that wait, with the static mean.
+  __device__ void Retry(uint32_t count) {
+    __syncwarp();
+    waiting_ -= count;
+    const bool has = Lane() < count;
+    CrumbRetry retry = {};
+    CrumbUnit unit = {};
+    address_ = 0;
+    if (has) {
+      retry = FromShared<CrumbRetry>(share_ + Share::kRetries +
+                                     (waiting_ + Lane()) * sizeof(CrumbRetry));
+      unit = UnitAt(batch_, heads_, retry.page, heads_.first());
+      address_ = AddressOf(unit, retry.row);
+    }
+    rows_.Gather(batch_.aligned != 0, address_);
+    const bool sampled = has && SampledRow(retry.page, heads_.first(),
+                                           retry.row & ~(kCrumbRows - 1), heads_.tensor());
+    const Row out = Quantise(mean_, has, sampled);
+    const bool better = has && out.finite && out.metric_error < retry.metric_error;
+    CudaPageReport* report = batch_.reports + retry.page;
+    if (better) {
+      Store(unit.block, retry.row, out, true);
+      atomicAdd(&report->rows_static, 1u);
+    }
+    Settle(report, has, better ? out.unfit : signbit(retry.plain_error), sampled,
+           better ? out.plain_error : fabsf(retry.plain_error), address_);
+    __syncwarp();
+  }
+
+  __device__ void Store(uint8_t* block, uint32_t row, const Row& out, bool flagged) const {
+    uint32_t words[Codes::kWords];
+    codes_.Take(words);
+    uint8_t* to = block + row * Share::kCodeBytes;
+#pragma unroll
+    for (int i = 0; i < Codes::kWords; i += Share::kCodeBytes % 16 == 0 ? 4 : 2) {
+      if constexpr (Share::kCodeBytes % 16 == 0) {
+        *reinterpret_cast<uint4*>(to + 4 * i) =
+            make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+      } else {
+        *reinterpret_cast<uint2*>(to + 4 * i) = make_uint2(words[i], words[i + 1]);
+      }
+    }
+    const uint32_t meta = out.s8 | (out.z8 | (flagged ? 0x80u : 0u)) << 8;
+    *reinterpret_cast<uint16_t*>(block + heads_.meta_offset() + 2 * row) =
+        static_cast<uint16_t>(meta);
+  }
+
+  struct Candidate {
+    StoredScale scale, zero;
+    CrumbSums sums;
+  };
+
+  __device__ CrumbSums CodesOf(const CrumbFit& fit, const Candidate& candidate, float per_unit) {
+    const float scale = candidate.scale.value * per_unit;
+    if (feedback_) return codes_.Feedback(metric_, scale, candidate.zero.value);
+    if (is_v_) return codes_.template Plain<false>(fit, scale, candidate.zero.value);
+    return codes_.template Plain<true>(fit, scale, candidate.zero.value);
+  }
+
+  // Four scales around the first one; leaves the best one's codes.
+  __device__ Candidate Widely(const CrumbFit& fit, const Candidate& start, float per_unit) {
+    using Grid = CrumbLevelGrid<kBits>;
+    Candidate best = start;
+    uint32_t words[Codes::kWords] = {};
+#pragma unroll 1
+    for (int k = 0; k < 4; ++k) {
+      const float multiple = k == 0 ? 0.85f : k == 1 ? 1.0f : k == 2 ? 1.15f : 1.3f;
+      Candidate trial = start;
+      trial.scale = StoreScale(scales_, multiple * start.scale.value);
+      // A row of zeros keeps the zero that its code stands for.
+      if (fit.unit != 0.0f) {
+        trial.zero = StoreZero<kBits>(Grid::kMid + (start.zero.value - Grid::kMid) / multiple);
+      }
+      trial.scale.clamped |= start.scale.clamped;
+      trial.zero.clamped |= start.zero.clamped;
+      trial.sums = CodesOf(fit, trial, per_unit);
+      if (k != 0 && !(trial.sums.ee < best.sums.ee)) continue;
+      best = trial;
+      codes_.Take(words);
+    }
+    codes_.Put(words);
+    __syncwarp();
+    return best;
+  }
+
+  // Gathered rows to codes in shared memory. `plain`: the plain error is wanted.
+  __device__ Row Quantise(uint32_t base, bool has, bool plain) {
+    rows_.Rotate(base);
+    const bool draft = search_.effort == kEffortDraft;
+    const CrumbFit fit = CrumbRange<kDim, kBits>::Find(rows_.Row(),
+                                                       draft   ? 1
+                                                       : is_v_ ? 6
+                                                               : 4,
+                                                       !feedback_);
+    __syncwarp();
+    const float unit = fit.unit == 0.0f ? 1.0f : fit.unit;
+    const float per_unit = __uint_as_float(0x7f000000u - __float_as_uint(unit));
+    Candidate best;
+    best.scale = StoreScale(scales_, fit.scale * unit);
+    best.zero = StoreZero<kBits>(fit.zero);
+    if (!is_v_ && search_.effort == kEffortBest) {
+      best = Widely(fit, best, per_unit);
+    } else {
+      best.sums = CodesOf(fit, best, per_unit);
+    }
+    return Finished(fit, best, unit, has, plain);
+  }
+
+  // The gain, the scale that is stored, and the errors of what a decoder will see.
+  __device__ Row Finished(const CrumbFit& fit, const Candidate& best, float unit, bool has,
+                          bool plain) const {
+    Row row = {};
+    row.finite = fit.finite;
+    row.z8 = best.zero.index;
+    if (fit.unit == 0.0f) {  // zeros, or nothing that a level comes near
+      row.s8 = fit.large ? 255 : 0;
+      row.metric_error = fit.large ? kWorst : 0.0f;
+      row.unfit = !fit.ordinary && fit.finite;
+      return row;
+    }
+    const CrumbSums& sums = best.sums;
+    const float kept = sums.yy - sums.ye;
+    const bool guarded = !(kept >= 0.3f * sums.yy);
+    const float share = is_v_ ? 1.0f : search_.gamma;
+    const float gain = guarded ? 1.0f : 1.0f + share * (sums.yy / kept - 1.0f);
+    const StoredScale scale = StoreScale(scales_, best.scale.value * gain);
+    row.s8 = scale.index;
+    row.clamped = best.scale.clamped || best.zero.clamped || scale.clamped || guarded;
+    // e turns into y - ratio (y - e).
+    const float ratio = scale.value / best.scale.value, rest = 1.0f - ratio;
+    const float error =
+        rest * rest * sums.yy + 2.0f * ratio * rest * sums.ye + ratio * ratio * sums.ee;
+    row.metric_error = fminf(fmaxf(error, 0.0f) * unit * unit, kWorst);
+    const bool judged = has && row.clamped;
+    if (plain || judged) {
+      const cuda::PlainErrors errors =
+          PlainErrorsOf<kDim, kBits>(codes_, unit, scale.value, best.zero.value);
+      row.plain_error = errors.error;
+      if (judged) {
+        const float energy = fmaxf(errors.energy, LookAtRaw<kDim>(address_).energy);
+        row.unfit = errors.error > static_cast<float>(kUnfitShare) * energy;
+      }
+    }
+    return row;
+  }
+
+  const CudaBatch& batch_;
+  const CudaCrumbSearch& search_;
+  const float* scales_;
+  const HeadsAt heads_;
+  const uint32_t mean_, share_;
+  const CrumbRows<kDim, kBits> rows_;
+  const Codes codes_;
+  CrumbMetricAt metric_ = {};
+  bool is_v_ = false, has_side_ = false, feedback_ = false;
+  uint32_t waiting_ = 0;
+  uint64_t address_ = 0;  // of this lane's row; 0: none
+};
+
+template <int kDim, int kBits>
+struct CrumbEncodeKernel {
+  using Block = CrumbBlock<kDim, kBits>;
+
+  __device__ static void LoadTables(const CudaHeads& heads, const void* last_image, uint32_t base) {
+    if (heads.image != last_image) LoadImage<kDim>(heads.image, base + Block::kImage);
+    const auto* metric = static_cast<const uint8_t*>(heads.metric);
+    for (uint32_t i = threadIdx.x; i < kDim; i += blockDim.x) {
+      const float* mean = heads.tensor.mean;
+      const uint32_t at = heads.first * heads.tensor.mean_step + i;
+      ToShared(base + Block::kMean + 4 * i, mean == nullptr ? 0.0f : mean[at]);
+    }
+    if (metric == nullptr) return;
+    constexpr uint32_t kSkipped = Block::kLowerShared ? 0 : CrumbLowerBytes(kDim);
+    for (uint32_t i = 16 * threadIdx.x; i < CrumbMetricBytes(kDim) - kSkipped;
+         i += 16 * blockDim.x) {
+      CopyAsync16(base + Block::kLower + i, metric + kSkipped + i);
+    }
+    CopyAsyncWait();
+  }
+
+  __device__ static void Run(const CudaBatch& batch, const CudaCrumbSearch& search,
+                             const CudaHeads* heads_table, uint32_t heads_count,
+                             const float* scales) {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    const uint32_t base = SharedAddress(shared_bytes);
+    CrumbWarp<kDim, kBits> warp(batch, search, scales, base);
+    const void* image = nullptr;
+    // Blocks take chunks of a unit for each warp in turn, through all heads: `skip` chunks of the
+    // next heads are of other blocks.
+    const uint32_t warps = blockDim.x / 32;
+    uint32_t skip = blockIdx.x;
+    for (uint32_t h = 0; h < heads_count; ++h) {
+      const CudaHeads& heads = heads_table[h];
+      const uint32_t count = heads.count, units = batch.page_count * count;
+      const uint32_t chunks = (units + warps - 1) / warps;
+      uint32_t chunk = skip;
+      if (chunk < chunks) {
+        __syncthreads();
+        LoadHeads(batch, heads, reinterpret_cast<BlockHeads*>(shared_bytes + Block::kHeads));
+        LoadTables(heads, image, base);
+        image = heads.image;
+        __syncthreads();
+        warp.Start(heads.metric);
+        for (; chunk < chunks; chunk += gridDim.x) {
+          const uint32_t n = chunk * warps + threadIdx.x / 32;
+          if (n < units) warp.Encode(n / count, heads.first + n % count);
+        }
+        warp.Finish();
+      }
+      skip = chunk - chunks;
+    }
+  }
+};
+
+template <int kDim, int kBits>
+__global__ void __launch_bounds__(CrumbWarpsOf<kDim>() * 32, 1)
+    CrumbEncode(const __grid_constant__ CudaBatch batch,
+                const __grid_constant__ CudaCrumbSearch search, const CudaHeads* heads,
+                uint32_t heads_count, const float* scales) {
+  CrumbEncodeKernel<kDim, kBits>::Run(batch, search, heads, heads_count, scales);
+}
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_CRUMB_ENCODE_CUH_

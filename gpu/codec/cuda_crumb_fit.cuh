@@ -1,0 +1,206 @@
+// The range that a crumb row starts from, and the grids of stored scales and zeros. Each lane has a
+// row of its own in shared memory: BF16 before Fit, after it FP16 times a power of two, which is
+// exact but for elements below 2^-22 of the row's largest. Device code.
+#ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_FIT_CUH_
+#define CRUMB_GPU_CODEC_CUDA_CRUMB_FIT_CUH_
+
+#include <cuda_fp16.h>
+
+#include "gpu/codec/cuda_crumb_rows.cuh"
+
+namespace crumb::cuda {
+
+template <int kBits>
+struct CrumbLevelGrid {
+  static constexpr float kTop = (1 << kBits) - 1;
+  static constexpr float kMid = kTop / 2;
+  static constexpr float kStep = (1 << kBits) / 128.0f;
+};
+
+struct StoredScale {
+  uint32_t index;
+  float value;
+  bool clamped;
+};
+
+// 2^((index - 160) / 16), the constants of the format: exp2 of a fraction is within a unit of the
+// last place of them, and what is stored is the index.
+__device__ __forceinline__ StoredScale StoreScale(const float* scales, float scale) {
+  const float index = rintf(fmaf(log2f(scale), 16.0f, 160.0f));
+  const float kept = fminf(fmaxf(index, 0.0f), 255.0f);
+  const auto byte = static_cast<uint32_t>(kept);
+  return {byte, __ldg(scales + byte), kept != index};
+}
+
+template <int kBits>
+__device__ __forceinline__ StoredScale StoreZero(float zero) {
+  using Grid = CrumbLevelGrid<kBits>;
+  const float index = rintf((zero - Grid::kMid) / Grid::kStep) + 64.0f;
+  const float kept = fminf(fmaxf(index, 0.0f), 127.0f);
+  return {static_cast<uint32_t>(kept), fmaf(kept - 64.0f, Grid::kStep, Grid::kMid), kept != index};
+}
+
+// A row's search so far. Lengths are in units of 2^exponent, the row's own.
+struct CrumbFit {
+  float unit;   // 2^exponent; 0: a row of zeros
+  float scale;  // of the best range, in units
+  float zero;
+  float sum;      // of the elements, in units
+  float energy;   // of their squares
+  bool finite;    // no NaN, no infinity
+  bool ordinary;  // largest magnitude within 2^-40 and 2^40, or zero: else nothing stored fits it
+  bool large;     // beyond 2^40, or not finite
+};
+
+// WHY min and max that keep a NaN: it must be seen.
+__device__ __forceinline__ uint32_t MaxOrNan(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+__device__ __forceinline__ uint32_t MinOrNan(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
+__device__ __forceinline__ uint32_t PackHalf(float low, float high) {
+  uint32_t out;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+__device__ __forceinline__ __half2 AsHalf2(uint32_t bits) {
+  return *reinterpret_cast<const __half2*>(&bits);
+}
+
+template <int kDim, int kBits>
+struct CrumbRange {
+  using Grid = CrumbLevelGrid<kBits>;
+  static constexpr int kSteps = 6;  // 1, .9, .8, .7 of the range, for V also .6 and .5
+
+  struct Extremes {
+    float low, high;
+  };
+  __device__ static Extremes ExtremesOf(uint32_t row) {
+    uint32_t low = FromShared<uint32_t>(row), high = low;
+#pragma unroll
+    for (int i = 0; i < kDim; i += 8) {
+      const auto w = FromShared<uint4>(row + 2 * i);
+      low = MinOrNan(MinOrNan(MinOrNan(low, w.x), MinOrNan(w.y, w.z)), w.w);
+      high = MaxOrNan(MaxOrNan(MaxOrNan(high, w.x), MaxOrNan(w.y, w.z)), w.w);
+    }
+    low = MinOrNan(low, low >> 16 | low << 16);
+    high = MaxOrNan(high, high >> 16 | high << 16);
+    return {LowBf16(low), LowBf16(high)};
+  }
+
+  // Distance to the nearest level from the middle of them, in steps: folded at the middle, at the
+  // middle of what is left, and so on.
+  __device__ static __half2 Distance(__half2 v) {
+    if constexpr (kBits == 4) v = __hadd2(__habs2(v), __float2half2_rn(-4.0f));
+    if constexpr (kBits >= 3) v = __hadd2(__habs2(v), __float2half2_rn(-2.0f));
+    v = __hadd2(__habs2(v), __float2half2_rn(-1.0f));
+    return __hadd2(__habs2(v), __float2half2_rn(-0.5f));
+  }
+
+  // Makes the row FP16 and sums what the gain needs; errors of ranges into `errors`.
+  template <int kRanges, bool kSums>
+  __device__ static void Pass(uint32_t row, float down, float inverse, float offset, CrumbFit* fit,
+                              float (&errors)[kSteps]) {
+    __half2 inverses[kSteps], sums[kSteps];
+    const __half2 shift = __float2half2_rn(offset);
+#pragma unroll
+    for (int k = 0; k < kRanges; ++k) {
+      inverses[k] = __float2half2_rn(inverse / (1.0f - 0.1f * static_cast<float>(k)));
+      sums[k] = __float2half2_rn(0.0f);
+    }
+#pragma unroll 2
+    for (int i = 0; i < kDim; i += 16) {
+      uint4 words[2] = {FromShared<uint4>(row + 2 * i), FromShared<uint4>(row + 2 * i + 16)};
+      auto* w = reinterpret_cast<uint32_t*>(words);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float low = LowBf16(w[j]) * down, high = HighBf16(w[j]) * down;
+        if constexpr (kSums) {
+          fit->sum += low, fit->sum += high;
+          fit->energy = fmaf(low, low, fit->energy), fit->energy = fmaf(high, high, fit->energy);
+        }
+        w[j] = fit->ordinary ? PackHalf(low, high) : 0;
+        if constexpr (kRanges > 1) {
+#pragma unroll
+          for (int k = 0; k < kRanges; ++k) {
+            const __half2 x = Distance(__hfma2(AsHalf2(w[j]), inverses[k], shift));
+            sums[k] = __hfma2(x, x, sums[k]);
+          }
+        }
+      }
+      ToShared(row + 2 * i, words[0]);
+      ToShared(row + 2 * i + 16, words[1]);
+      if constexpr (kRanges > 1) {
+#pragma unroll
+        for (int k = 0; k < kRanges; ++k) {
+          errors[k] += __low2float(sums[k]) + __high2float(sums[k]);
+          sums[k] = __float2half2_rn(0.0f);
+        }
+      }
+    }
+  }
+
+  // REQUIRES: the row is BF16 in shared memory. `ranges` is 1 (effort draft), 4 (K) or 6 (V).
+  // `sums`: the plain gain is wanted.
+  __device__ static CrumbFit Find(uint32_t row, int ranges, bool sums) {
+    const Extremes ends = ExtremesOf(row);
+    const float peak = fmaxf(fabsf(ends.low), fabsf(ends.high));
+    CrumbFit fit = {};
+    fit.finite = fabsf(ends.low) <= 3.4e38f && fabsf(ends.high) <= 3.4e38f;
+    const bool zeros = fit.finite && peak == 0.0f;
+    fit.ordinary = fit.finite && (zeros || (peak >= 0x1p-40f && peak <= 0x1p40f));
+    fit.large = !(peak <= 0x1p40f);
+    if (!fit.ordinary || zeros) {
+      fit.unit = 0.0f;
+    } else {
+      // The largest magnitude becomes 2^8 or up to twice that.
+      fit.unit = __uint_as_float((__float_as_uint(peak) & 0x7f800000u) - (8u << 23));
+    }
+    const float down =
+        fit.unit == 0.0f ? 0.0f : __uint_as_float(0x7f000000u - __float_as_uint(fit.unit));
+    float low = ends.low * down, high = ends.high * down;
+    // A constant row has no range; with zero in it the row is one of the levels.
+    if (low == high) low = fminf(low, 0.0f), high = fmaxf(high, 0.0f);
+    const float range = fit.unit == 0.0f ? Grid::kTop : high - low;
+    fit.scale = range / Grid::kTop;
+    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low / range;
+    float errors[kSteps] = {};
+    const float inverse = Grid::kTop / range, offset = fit.zero - Grid::kMid;
+    if (ranges == 1) {
+      Pass<1, true>(row, down, inverse, offset, &fit, errors);
+    } else if (ranges == 4) {
+      if (sums) {
+        Pass<4, true>(row, down, inverse, offset, &fit, errors);
+      } else {
+        Pass<4, false>(row, down, inverse, offset, &fit, errors);
+      }
+    } else {
+      Pass<6, true>(row, down, inverse, offset, &fit, errors);
+    }
+    Choose(ranges, errors, &fit);
+    return fit;
+  }
+
+ private:
+  __device__ static void Choose(int ranges, const float (&errors)[kSteps], CrumbFit* fit) {
+    float least = errors[0], factor = 1.0f;
+#pragma unroll
+    for (int k = 1; k < kSteps; ++k) {
+      if (k >= ranges) continue;
+      const float shrink = 1.0f - 0.1f * static_cast<float>(k);
+      const float error = errors[k] * shrink * shrink;
+      if (error < least) least = error, factor = shrink;
+    }
+    fit->scale *= factor;
+  }
+};
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_CRUMB_FIT_CUH_

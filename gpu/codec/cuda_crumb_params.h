@@ -1,0 +1,73 @@
+// What the crumb encoders are told beyond the batch, and how their shared memory is cut. Plain
+// structures; host and device.
+#ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_PARAMS_H_
+#define CRUMB_GPU_CODEC_CUDA_CRUMB_PARAMS_H_
+
+#include <cstdint>
+
+namespace crumb {
+
+// Of one launch.
+struct CudaCrumbSearch {
+  float gamma;           // share of the gain correction that K gets
+  uint8_t effort;        // Effort
+  uint8_t flags_static;  // rows of K that have no page mean carry the flag of the static one
+};
+
+inline constexpr uint32_t kCrumbRows = 32;   // of a warp: one for each lane
+inline constexpr uint32_t kCrumbBlock = 16;  // elements whose feedback goes one by one
+
+// A head's metric in device memory, one section after the other: L in the order of a tensor core's
+// operand, FP16, block (k, b) at k (k + 1) / 2 + b with ones on the diagonal; L below the diagonal
+// inside of blocks, FP32, row i of a block padded to a multiple of four; D, FP32, the largest 1.
+inline constexpr uint32_t kCrumbOperandBytes = 512;
+inline constexpr uint32_t kCrumbTriangleFloats = 144;
+constexpr uint32_t CrumbTriangleRow(uint32_t i) {  // first float of row i, 1 to 15
+  uint32_t at = 0;
+  for (uint32_t j = 1; j < i; ++j) at += (j + 3) / 4 * 4;
+  return at;
+}
+constexpr uint32_t CrumbLowerBytes(uint32_t dim) {
+  const uint32_t blocks = dim / kCrumbBlock;
+  return blocks * (blocks + 1) / 2 * kCrumbOperandBytes;
+}
+constexpr uint32_t CrumbTriangleBytes(uint32_t dim) {
+  return dim / kCrumbBlock * kCrumbTriangleFloats * 4;
+}
+constexpr uint32_t CrumbMetricBytes(uint32_t dim) {
+  return CrumbLowerBytes(dim) + CrumbTriangleBytes(dim) + 4 * dim;
+}
+
+// A row that is to be tried with the static mean.
+struct alignas(16) CrumbRetry {
+  uint32_t page;
+  uint32_t row;
+  float metric_error;  // with the page mean
+  float plain_error;   // the same; sign bit: the row is unfit with it
+};
+inline constexpr uint32_t kCrumbRetries = 2 * kCrumbRows;
+
+// Bytes within a warp's share. Rows are 16 bytes longer than they are, so that eight of them start
+// in different banks.
+template <uint32_t kDim, uint32_t kBits>
+struct CrumbShare {
+  static constexpr uint32_t kCodeBytes = kBits == 3 ? kDim / 4 + kDim / 8 : kDim * kBits / 8;
+  static constexpr uint32_t kCodePitch = (kCodeBytes + 15) / 16 * 16;
+  static constexpr uint32_t kRowPitch = kDim * 2 + 16;
+  // Errors that were made, FP16, from block 1 on, behind 64 bytes: sums of block b pass through
+  // bytes 32 b to 32 b + 63, which belong to blocks that have no errors yet.
+  static constexpr uint32_t kErrorPitch = kDim * 2 + 48;
+  static constexpr uint32_t kErrors = kCrumbRows * kRowPitch;
+  static constexpr uint32_t kCodes = kErrors + kCrumbRows * kErrorPitch;
+  static constexpr uint32_t kBase = kCodes + kCrumbRows * kCodePitch;
+  static constexpr uint32_t kRetries = kBase + 4 * kDim;
+  static constexpr uint32_t kRowErrors = kRetries + kCrumbRetries * sizeof(CrumbRetry);
+  // For each row of a page its metric and its plain error.
+  static constexpr uint32_t Bytes(uint32_t page_tokens) {
+    return kRowErrors + (8 * page_tokens + 15) / 16 * 16;
+  }
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_GPU_CODEC_CUDA_CRUMB_PARAMS_H_

@@ -1,0 +1,229 @@
+// 32 rows of one warp of the crumb encoder, one for each lane: from the worker's memory into shared
+// memory, their page mean, and the rotation. Device code; a warp needs nobody else.
+#ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_ROWS_CUH_
+#define CRUMB_GPU_CODEC_CUDA_CRUMB_ROWS_CUH_
+
+#include "gpu/codec/cuda_crumb_params.h"
+#include "gpu/codec/cuda_tile.cuh"
+
+namespace crumb::cuda {
+
+template <typename T>
+__device__ __forceinline__ void ToShared(uint32_t at, const T& value) {
+  if constexpr (sizeof(T) == 4) {
+    uint32_t v;
+    memcpy(&v, &value, 4);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    uint2 v;
+    memcpy(&v, &value, 8);
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+  } else {
+    static_assert(sizeof(T) == 16);
+    uint4 v;
+    memcpy(&v, &value, 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+  }
+}
+
+__device__ __forceinline__ void LoadMatrix(uint32_t at, uint32_t (&a)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(at)
+               : "memory");
+}
+
+// One head of one page.
+struct CrumbUnit {
+  uint8_t* block;  // in the payload
+  uint32_t page, head, tokens;
+};
+
+__device__ __forceinline__ CrumbUnit UnitAt(const CudaBatch& batch, HeadsAt heads, uint32_t page,
+                                            uint32_t head) {
+  const CudaPage at = batch.pages[page];
+  return {
+      reinterpret_cast<uint8_t*>(at.payload) + heads.offset() + uint64_t{head} * heads.head_bytes(),
+      page, head, at.tokens};
+}
+
+// Address of a row in the worker's memory. REQUIRES: the row exists.
+__device__ __forceinline__ uint64_t RawRowOf(const CudaBatch& batch, HeadsAt heads, uint32_t page,
+                                             uint32_t head, uint32_t row) {
+  const HeadsAt::Place place = heads.place();
+  const uint32_t at = row / batch.tokens_per_slot;
+  const uint64_t slot = batch.slots[batch.pages[page].slots_first + at];
+  const uint64_t token = row - at * batch.tokens_per_slot;
+  return place.first.x + slot * place.first.y + token * place.second.x + head * place.second.y;
+}
+
+template <int kDim, int kBits>
+class CrumbRows {
+ public:
+  using Share = CrumbShare<kDim, kBits>;
+  static constexpr int kSteps = kDim / 16;
+  static constexpr int kLaneColumns = kDim / 32;  // of a page mean
+
+  __device__ CrumbRows(uint32_t share, uint32_t image) : share_(share), image_(image) {}
+
+  // Row of this lane.
+  __device__ uint32_t Row() const { return share_ + Lane() * Share::kRowPitch; }
+
+  // Once: what is never written must still be numbers.
+  __device__ void Clear() const {
+    for (uint32_t i = 16 * Lane(); i < Share::kBase; i += 512) {
+      ToShared(share_ + i, make_uint4(0, 0, 0, 0));
+    }
+    __syncwarp();
+  }
+
+  // Rows at every lane's address; 0: none, and its place keeps what it holds. Waits for them.
+  __device__ void Gather(bool aligned, uint64_t address) const {
+    __syncwarp();
+    if (aligned) {
+      constexpr uint32_t kChunks = kDim / 8, kRowsAtOnce = 32 / kChunks;
+#pragma unroll
+      for (uint32_t i = 0; i < kCrumbRows; i += kRowsAtOnce) {
+        const uint32_t row = i + Lane() / kChunks;
+        const uint64_t from = __shfl_sync(0xffffffffu, address, static_cast<int>(row));
+        if (from == 0) continue;
+        CopyAsync16(share_ + row * Share::kRowPitch + Lane() % kChunks * 16,
+                    reinterpret_cast<const uint8_t*>(from) + Lane() % kChunks * 16);
+      }
+      CopyAsyncWait();
+    } else {
+#pragma unroll 1
+      for (uint32_t row = 0; row < kCrumbRows; ++row) {
+        const uint64_t from = __shfl_sync(0xffffffffu, address, static_cast<int>(row));
+        if (from == 0) continue;
+        for (uint32_t i = Lane(); i < kDim; i += 32) {
+          const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i];
+          const uint32_t to = share_ + row * Share::kRowPitch + 2 * i;
+          asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(value) : "memory");
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  // Adds x - static mean of the first `count` gathered rows to the sums of this lane's columns, in
+  // the reference's order.
+  __device__ void AddColumns(uint32_t count, uint32_t mean, float (&sums)[kLaneColumns]) const {
+    float base[kLaneColumns];
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      base[i] = FromShared<float>(mean + 4 * (Lane() * kLaneColumns + i));
+    }
+#pragma unroll 4
+    for (uint32_t row = 0; row < count; ++row) {
+      const uint32_t at = share_ + row * Share::kRowPitch + Lane() * (2 * kLaneColumns);
+      uint32_t words[kLaneColumns / 2];
+#pragma unroll
+      for (int i = 0; i < kLaneColumns / 2; ++i) words[i] = FromShared<uint32_t>(at + 4 * i);
+#pragma unroll
+      for (int i = 0; i < kLaneColumns; ++i) {
+        sums[i] += (i % 2 == 0 ? LowBf16(words[i / 2]) : HighBf16(words[i / 2])) - base[i];
+      }
+    }
+  }
+
+  // p and sigma of the mean into the payload, m + bf16(p sigma) into the base.
+  __device__ void StorePageMean(const CrumbUnit& unit, HeadsAt heads, uint32_t mean,
+                                const float (&sums)[kLaneColumns]) const {
+    float means[kLaneColumns], largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      // Sums of numbers may leave FP32: such rows fit into no level.
+      means[i] = fminf(fmaxf(sums[i] / static_cast<float>(unit.tokens), -3.3e38f), 3.3e38f);
+      largest = fmaxf(largest, fabsf(means[i]));
+    }
+    largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
+    const uint32_t sigma_bits = PackBf16(largest / 127.0f, 0.0f) & 0xffffu;
+    const float sigma = LowBf16(sigma_bits);
+    uint8_t* side = unit.block + heads.side_offset();
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      const uint32_t column = Lane() * kLaneColumns + i;
+      const float p = sigma == 0.0f ? 0.0f : fminf(fmaxf(rintf(means[i] / sigma), -127.0f), 127.0f);
+      side[column] = static_cast<uint8_t>(static_cast<int8_t>(p));
+      const float shift = LowBf16(PackBf16(p * sigma, 0.0f));
+      ToShared(share_ + Share::kBase + 4 * column, FromShared<float>(mean + 4 * column) + shift);
+    }
+    if (Lane() == 0) {
+      *reinterpret_cast<uint16_t*>(side + kDim) = static_cast<uint16_t>(sigma_bits);
+    }
+    __syncwarp();
+  }
+  __device__ uint32_t PageBase() const { return share_ + Share::kBase; }
+
+  // Gathered rows minus `base` (shared memory, FP32; 0: nothing) times the rotation, in place, as
+  // BF16; too large becomes infinite.
+  __device__ void Rotate(uint32_t base) const {
+#pragma unroll 1
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t rows = share_ + 16 * half * Share::kRowPitch;
+      uint32_t a[kSteps][4];
+      const uint32_t from = rows + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) LoadMatrix(from + 32 * s, a[s]);
+      if (base != 0) Centre(base, a);
+      __syncwarp();
+#pragma unroll
+      for (int first = 0; first < kDim; first += kPassN) {
+        constexpr int kImageN = kDim < 128 ? kDim : 128;
+        float d[kPassN / 2];
+#pragma unroll
+        for (int i = 0; i < kPassN / 2; ++i) d[i] = 0.0f;
+        MultiplyByWarp<kSteps, kPassN, kImageN>(
+            a, image_ + first / kImageN * (kDim * kImageN * 2) + first % kImageN * 128, d);
+        Store(rows, first, d);
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kPassN = 64;
+  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
+  static constexpr int kRun = kDim / kPlanes / 4;  // neighbouring columns of a lane
+
+  __device__ static void Centre(uint32_t base, uint32_t (&a)[kSteps][4]) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const auto m = FromShared<float2>(base + 4 * (16 * s + 4 * i) + 8 * LaneColumn());
+        a[s][i] = PackBf16OrInfinity(LowBf16(a[s][i]) - m.x, HighBf16(a[s][i]) - m.y);
+        a[s][i + 1] = PackBf16OrInfinity(LowBf16(a[s][i + 1]) - m.x, HighBf16(a[s][i + 1]) - m.y);
+      }
+    }
+  }
+
+  // Element `at` of a lane is column ColumnOf(at) of the row: the image is the affine encoder's.
+  __device__ static void Store(uint32_t rows, int first, const float (&d)[kPassN / 2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t row = rows + (LaneRow() + 8 * half) * Share::kRowPitch;
+#pragma unroll
+      for (int i = 0; i < kPassN / 4; i += kRun < 8 ? 4 : 8) {
+        const auto pair = [&](int j) {
+          return PackBf16OrInfinity(d[2 * (i + j) + 2 * half], d[2 * (i + j) + 2 * half + 1]);
+        };
+        const uint32_t at = row + 2 * ColumnOf<kDim, kPlanes>(first / 4 + i, false);
+        if constexpr (kRun < 8) {
+          ToShared(at, make_uint2(pair(0), pair(2)));
+        } else {
+          ToShared(at, make_uint4(pair(0), pair(2), pair(4), pair(6)));
+        }
+      }
+    }
+  }
+
+  const uint32_t share_, image_;
+};
+
+}  // namespace crumb::cuda
+
+#endif  // CRUMB_GPU_CODEC_CUDA_CRUMB_ROWS_CUH_
