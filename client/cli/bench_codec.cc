@@ -5,32 +5,24 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "cachesvc/base/hash.h"
+#include "client/cli/bench_gpu_codec.h"
 #include "client/cli/bench_values.h"
 #include "client/cli/cli.h"
 #include "client/cli/format.h"
 #include "gpu/codec/core_rate.h"
+#include "gpu/codec/gpu_bench.h"
 #include "gpu/codec/page_codec.h"
 #include "gpu/codec/phase_times.h"
 
 namespace crumb::cli {
 namespace {
 
-struct CodecArgs {
-  uint32_t dim = 128, tokens = 64, heads = 8, layers = 1;
-  std::string effort = "normal", only, backend = "auto";
-  double seconds = 0.5;
-};
-
 constexpr double kCoreSeconds = 0.2;
-
-constexpr CodecKind kKinds[] = {
-    CodecKind::kRaw,       CodecKind::kCrumbInt2, CodecKind::kCrumbK3V2,
-    CodecKind::kCrumbInt4, CodecKind::kOscarInt2, CodecKind::kHadamardInt2,
-    CodecKind::kNaiveInt2, CodecKind::kInt4,      CodecKind::kHadamardInt4};
 
 absl::StatusOr<crumb::Layout> ShapeFor(const CodecArgs& args) {
   Identity identity;
@@ -245,7 +237,7 @@ void BenchCodec(Context* context, const CodecArgs& args) {
       MeasureCore(SupportedCodecBackends().back(), std::min(args.seconds, kCoreSeconds));
   nlohmann::json all = nlohmann::json::array();
   std::string rows = "CODEC\tENCODE GB/s\tOF CORE\tDECODE GB/s\tOF CORE\tRAW/STORED\n";
-  for (CodecKind kind : kKinds) {
+  for (CodecKind kind : kBenchKinds) {
     if (!args.only.empty() && args.only != ToString(kind)) continue;
     absl::StatusOr<nlohmann::json> one = Measure(args, kind, RateFor(*backend, core));
     if (!one.ok()) return context->Fail(one.status());
@@ -269,7 +261,8 @@ void BenchCodec(Context* context, const CodecArgs& args) {
 
 void AddBenchCodec(CLI::App* bench, Context* context) {
   auto args = std::make_shared<CodecArgs>();
-  CLI::App* codec = bench->add_subcommand("codec", "Codecs on one core; needs no daemon");
+  CLI::App* codec =
+      bench->add_subcommand("codec", "Codecs on one core, or on a GPU; needs no daemon");
   codec->add_option("--dim", args->dim, "Head dimension (128)")
       ->check(CLI::IsMember({64, 128, 256}));
   codec->add_option("--tokens", args->tokens, "Tokens per page (64)")->check(CLI::Range(1, 4096));
@@ -277,11 +270,26 @@ void AddBenchCodec(CLI::App* bench, Context* context) {
   codec->add_option("--layers", args->layers, "Layers (1)")->check(CLI::Range(1, 64));
   codec->add_option("--effort", args->effort, "draft, normal or best (normal)");
   codec->add_option("--codec", args->only, "This codec only");
-  codec->add_option("--backend", args->backend, "auto, reference, avx2 or avx512 (auto)");
-  codec->add_option("--seconds", args->seconds, "Per measurement (0.5)")
-      ->check(CLI::Range(0.01, 600.0));
-  codec->footer("Example: crumbctl bench codec --codec crumb-int2 --effort best\n");
-  codec->callback([context, args] { BenchCodec(context, *args); });
+  CLI::Option* backend =
+      codec->add_option("--backend", args->backend, "auto, reference, avx2 or avx512 (auto)");
+  CLI::Option* seconds = codec->add_option("--seconds", args->seconds, "Per measurement (0.5)")
+                             ->check(CLI::Range(0.01, 600.0));
+  CLI::Option* device = codec->add_option("--device", args->device, "Measure this GPU instead")
+                            ->check(CLI::Range(0, 1023))
+                            ->excludes(backend)
+                            ->excludes(seconds);
+  codec->add_option("--pages", args->pages, "GPU: pages of a launch, beside 1, 8 and 64 (4096)")
+      ->check(CLI::Range(1u, kGpuBenchPagesMax))
+      ->needs(device);
+  codec->add_option("--frame", args->frame, "GPU: decode to the frame original or rotated")
+      ->check(CLI::IsMember({"original", "rotated"}))
+      ->needs(device);
+  codec->footer(
+      "Example: crumbctl bench codec --codec crumb-int2 --effort best\n"
+      "         crumbctl bench codec --device 0 --codec oscar-int2\n");
+  codec->callback([context, args] {
+    args->device < 0 ? BenchCodec(context, *args) : BenchGpuCodec(context, *args);
+  });
 }
 
 }  // namespace crumb::cli

@@ -152,6 +152,16 @@ TEST_F(Crumbctl, WrongUsageIsExit2) {
       {"bench", "codec", "--effort", "heroic"},
       {"bench", "codec", "--codec", "zip"},
       {"bench", "codec", "--backend", "sse"},
+      {"bench", "codec", "--device", "-1"},
+      {"bench", "codec", "--device", "99999"},
+      {"bench", "codec", "--pages", "8"},
+      {"bench", "codec", "--frame", "rotated"},
+      {"bench", "codec", "--device", "0", "--pages", "0"},
+      {"bench", "codec", "--device", "0", "--backend", "avx2"},
+      {"bench", "codec", "--device", "0", "--seconds", "1"},
+      {"bench", "codec", "--device", "0", "--frame", "sideways"},
+      {"bench", "codec", "--device", "0", "--tokens", "20"},
+      {"bench", "codec", "--device", "0", "--codec", "zip"},
   };
   for (const auto& args : wrong) {
     const Outcome outcome = Run(args);
@@ -450,6 +460,20 @@ TEST_F(Crumbctl, BenchCodecNeedsNoDaemon) {
                                  "--seconds", "0.01", "--backend", "reference"});
   EXPECT_EQ(reference.exit, kExitOk) << reference.err;
   EXPECT_THAT(reference.out, HasSubstr("backend reference"));
+}
+
+// Without CUDA, a driver or a GPU: said with the remedy. With one this measures, in a moment.
+TEST_F(Crumbctl, BenchCodecOnAGpuThatIsNotThereIsExit3) {
+  const Outcome outcome = Run({"--json", "bench", "codec", "--device", "0", "--dim", "64",
+                               "--heads", "1", "--pages", "1", "--codec", "naive-int2"});
+  if (outcome.exit == kExitOk) {
+    const auto document = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(document["codecs"][0]["ways"].size(), 2u);
+    return;
+  }
+  EXPECT_EQ(outcome.exit, kExitUnreachable) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::AnyOf(HasSubstr("-DCRUMB_CUDA=ON"), HasSubstr("nvidia-smi")));
+  EXPECT_THAT(outcome.out, IsEmpty());
 }
 
 TEST_F(Crumbctl, PageInspectReadsHeadersAndFindsDamage) {
