@@ -13,7 +13,7 @@ struct Args {
   std::string kind = "oscar-int2", effort = "normal";
   int device = 0;
   GpuBenchCase wanted;
-  bool encode = true, decode = true, rotated = true;
+  bool encode = true, decode = true, original = true, rotated = true;
 };
 
 int Failed(const absl::Status& status) {
@@ -46,7 +46,7 @@ int RunBench(Args args) {
   args.wanted.effort = *effort;
   args.wanted.ways.clear();
   if (args.encode) args.wanted.ways.push_back(GpuBenchWay::kEncode);
-  if (args.decode) args.wanted.ways.push_back(GpuBenchWay::kDecode);
+  if (args.decode && args.original) args.wanted.ways.push_back(GpuBenchWay::kDecode);
   if (args.decode && args.rotated) args.wanted.ways.push_back(GpuBenchWay::kDecodeRotated);
   const absl::StatusOr<GpuBenchDevice> device = OpenGpuBench(args.device);
   if (!device.ok()) return Failed(device.status());
@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1000));
   app.add_flag("!--no-encode", args.encode);
   app.add_flag("!--no-decode", args.decode);
+  app.add_flag("!--no-original", args.original, "no decode to the original frame");
   app.add_flag("!--no-rotated", args.rotated, "no decode to the rotated frame");
   CLI11_PARSE(app, argc, argv);
   return crumb::RunBench(std::move(args));

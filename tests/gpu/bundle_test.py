@@ -45,12 +45,22 @@ class BundleTest(unittest.TestCase):
     def test_a_program_of_several_tests_is_taken_once(self):
         program = self.program("tests/one")
         self.write_tests(("first", program, "a b"), ("second", program))
+        self.program("client/cli/crumbctl")
         made = self.bundle("--program", program)
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         self.assertIn("2 tests, 1 programs", made.stdout)
         ran = self.run_there()
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertIn("0 tests failed out of 2", ran.stdout)
+
+    def test_the_tool_comes_along_when_asked_for(self):
+        self.write_tests(("first", self.program("tests/one")))
+        made = self.bundle("--crumbctl")
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("client/cli/crumbctl: not built", made.stderr)
+        self.program("client/cli/crumbctl")
+        self.assertEqual(self.bundle("--crumbctl").returncode, 0)
+        self.assertEqual(self.run_there("--", "crumbctl", "bench").returncode, 0)
 
     def test_two_programs_of_one_name_are_refused(self):
         self.write_tests(("first", self.program("tests/one")), ("second", self.program("other/one", FALSE)))
@@ -71,6 +81,23 @@ class BundleTest(unittest.TestCase):
         made = self.bundle()
         self.assertEqual(made.returncode, 1)
         self.assertIn("test second: its program is not built", made.stderr)
+
+    def test_bars_come_along_with_their_program_alone(self):
+        self.write_tests(("first", self.program("tests/one")))
+        made = self.bundle()
+        self.assertIn("without tests/bench/bench_gpu_codec", made.stdout)
+        self.assertFalse((self.out / "bars").exists())
+        self.program("tests/bench/bench_gpu_codec", FALSE)
+        self.assertEqual(self.bundle().returncode, 0)
+        ran = self.run_there("--bars", "--filter", "^gpu_int4$")
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertIn("1 bars: 0 hold, 1 fail", ran.stdout)
+        (self.out / "bin/bench_gpu_codec").write_text("#!/bin/sh\necho no GPU; exit 77\n")
+        ran = self.run_there("--bars")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertRegex(ran.stdout, r"(?m)^skip +gpu_decode_original +skipped: no GPU$")
+        self.assertEqual(self.run_there("--bars", "--no-skip").returncode, 1)
+        self.assertEqual(self.run_there("--bars", "--filter", "nothing").returncode, 2)
 
 
 if __name__ == "__main__":
