@@ -64,8 +64,8 @@ struct CudaPageReport {
   uint32_t unfit;                // rows that belong one step up the ladder
   uint32_t rows[2];              // sampled, of K and V: their errors and energies are summed
   uint32_t rows_static;          // crumb: rows of K with the static mean alone
-  float error[2];   // squared error in the rotated frame
-  float energy[2];  // of the rotated rows; crumb: of the rows as they were put
+  float error[2];                // squared error in the rotated frame
+  float energy[2];               // of the rotated rows; crumb: of the rows as they were put
 };
 
 // One launch: every page in every tensor.

@@ -117,7 +117,8 @@ __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], u
 #pragma unroll
     for (int t = 0; t < kN / 8; ++t) {
       const uint32_t row = 8 * t + Lane() % 8;
-      const uint32_t at = image + (s >> 2) * (kImageN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4);
+      const uint32_t at =
+          image + (s >> 2) * (kImageN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4);
       uint32_t b[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                    : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
