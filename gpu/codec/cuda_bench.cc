@@ -121,6 +121,7 @@ absl::StatusOr<double> CopyRate(int device) {
   CRUMB_ASSIGN(const DeviceBuffer from, DeviceBuffer::Create(device, bytes));
   CRUMB_ASSIGN(const DeviceBuffer to, DeviceBuffer::Create(device, bytes));
   CRUMB_TRY(CudaStatus(cudaMemset(from.data(), 0x5a, bytes), "filling", device));
+  CRUMB_TRY(CudaStatus(cudaDeviceSynchronize(), "filling", device));
   const Launch copy = [&](StreamHandle stream) {
     return CudaStatus(
         cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream), "copying",

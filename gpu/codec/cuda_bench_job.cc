@@ -121,6 +121,8 @@ absl::StatusOr<CudaBenchJob> CudaBenchJob::Make(int device, const GpuBenchCase& 
                        "filling packed pages", device));
   CRUMB_TRY(job.FillRaw());
   CRUMB_TRY(job.FillTables(wanted));
+  // WHY: copies may still be under way, and streams that do not block do not wait for them.
+  CRUMB_TRY(CudaStatus(cudaDeviceSynchronize(), "filling pages", device));
   return job;
 }
 
