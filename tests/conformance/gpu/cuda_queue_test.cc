@@ -85,41 +85,38 @@ absl::Status CountLaunch(void* count, StreamHandle) noexcept {
 }
 
 TEST(CudaQueueTest, AWrongCopySpoilsItsOwnWorkAlone) {
-  for (const bool batched : {true, false}) {
-    auto made = CudaQueue::Create({.work_max = 4, .batched_copies = batched});
-    ASSERT_TRUE(made.ok()) << made.status();
-    CudaQueue& queue = **made;
-    Gate gate;
-    ASSERT_TRUE(queue.Submit({.launch = Gate::Close, .arg = &gate, .token = 1}));
-    const auto memory = DeviceBuffer::Create(0, 4096);
-    const auto host = PinnedBuffer::Create(0, 64);
-    ASSERT_TRUE(memory.ok() && host.ok());
-    std::byte* const device = memory->data();
-    // A good one first: what is under way already may use the caller's memory.
-    const StreamCopy wrong[2] = {{device, device + 1024, 64},
-                                 {device, device + 2048, uint64_t{1} << 46}};
-    int launches = 0;
-    EXPECT_TRUE(
-        queue.Submit({.copies = wrong, .launch = CountLaunch, .arg = &launches, .token = 2}));
-    EXPECT_EQ(launches, 0) << "its copies are not whole";
-    EXPECT_TRUE(queue.health().ok()) << queue.health();
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "nobody else's";
-    const StreamCopy good{host->data(), device, 64};
-    const bool goes_on =
-        queue.Submit({.copies = {&good, 1}, .launch = CountLaunch, .arg = &launches, .token = 3});
-    StreamDone some[4];
-    EXPECT_EQ(queue.Poll(absl::MakeSpan(some)), 0u) << "work before it is still on the GPU";
-    gate.open.release();  // before any way out of here: the queue waits for it
-    ASSERT_TRUE(goes_on);
-    EXPECT_EQ(launches, 1);
-    const std::vector<StreamDone> done = Collect(queue, 3);
-    for (uint64_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(done[i].token, i + 1);
-      EXPECT_EQ(done[i].ok, i != 1) << done[i].token;
-    }
-    EXPECT_EQ(queue.in_flight(), 0u);
-    EXPECT_TRUE(queue.health().ok()) << queue.health();
+  auto made = CudaQueue::Create({.work_max = 4, .batched_copies = false});
+  ASSERT_TRUE(made.ok()) << made.status();
+  CudaQueue& queue = **made;
+  Gate gate;
+  ASSERT_TRUE(queue.Submit({.launch = Gate::Close, .arg = &gate, .token = 1}));
+  const auto memory = DeviceBuffer::Create(0, 4096);
+  const auto host = PinnedBuffer::Create(0, 64);
+  ASSERT_TRUE(memory.ok() && host.ok());
+  std::byte* const device = memory->data();
+  // A good one first: what is under way already may use the caller's memory.
+  const StreamCopy wrong[2] = {{device, device + 1024, 64},
+                               {device, device + 2048, uint64_t{1} << 46}};
+  int launches = 0;
+  EXPECT_TRUE(queue.Submit({.copies = wrong, .launch = CountLaunch, .arg = &launches, .token = 2}));
+  EXPECT_EQ(launches, 0) << "its copies are not whole";
+  EXPECT_TRUE(queue.health().ok()) << queue.health();
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "nobody else's";
+  const StreamCopy good{host->data(), device, 64};
+  const bool goes_on =
+      queue.Submit({.copies = {&good, 1}, .launch = CountLaunch, .arg = &launches, .token = 3});
+  StreamDone some[4];
+  EXPECT_EQ(queue.Poll(absl::MakeSpan(some)), 0u) << "work before it is still on the GPU";
+  gate.open.release();  // before any way out of here: the queue waits for it
+  ASSERT_TRUE(goes_on);
+  EXPECT_EQ(launches, 1);
+  const std::vector<StreamDone> done = Collect(queue, 3);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(done[i].token, i + 1);
+    EXPECT_EQ(done[i].ok, i != 1) << done[i].token;
   }
+  EXPECT_EQ(queue.in_flight(), 0u);
+  EXPECT_TRUE(queue.health().ok()) << queue.health();
 }
 
 TEST(CudaQueueTest, AWrongDeviceIsNamedWithTheRemedy) {
