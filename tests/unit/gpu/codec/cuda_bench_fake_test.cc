@@ -1,0 +1,113 @@
+// The arithmetic and the refusals of the GPU benchmark, over kernels that only count: every
+// interval is a millisecond long.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpu/codec/gpu_bench.h"
+#include "tests/unit/gpu/codec/cuda_fake_codec.h"
+
+namespace crumb {
+namespace {
+
+using testing::HasSubstr;
+
+class GpuBenchFakeTest : public testing::Test {
+ protected:
+  void SetUp() override { TheFakeCodec() = FakeCodec(); }
+
+  static GpuBenchCase Small(CodecKind kind) {
+    GpuBenchCase wanted;
+    wanted.kind = kind;
+    wanted.heads = 2;
+    wanted.pages = {8, 1};
+    wanted.ways = {GpuBenchWay::kEncode, GpuBenchWay::kDecode, GpuBenchWay::kDecodeRotated};
+    wanted.bursts = 1;
+    wanted.sustained_launches = 10;
+    return wanted;
+  }
+  GpuBenchDevice device_;
+};
+
+TEST_F(GpuBenchFakeTest, TheCopyReadsAndWritesWhatIsFreeAtMost) {
+  const auto device = OpenGpuBench(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->name, "a fake");
+  EXPECT_EQ(device->compute_major, 9);
+  // A quarter of what is free, there and back, twenty times a millisecond.
+  EXPECT_NEAR(device->copy_bytes_per_us, 2.0 * (72 << 20) * 20 / 1000, 1.0);
+  TheFakeCodec().free_bytes = 100 << 20;
+  const auto little = OpenGpuBench(0);
+  EXPECT_EQ(little.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(little.status().message()), HasSubstr("only 100 MiB are free"));
+  EXPECT_EQ(OpenGpuBench(1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenGpuBench(-1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(GpuBenchFakeTest, ATimeIsThatOfOneLaunch) {
+  for (const CodecKind kind : {CodecKind::kOscarInt2, CodecKind::kCrumbInt2}) {
+    TheFakeCodec() = FakeCodec();
+    const auto result = MeasureGpuCodec(device_, Small(kind));
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->rows.size(), 3u);
+    for (const GpuBenchRow& row : result->rows) {
+      EXPECT_EQ(row.why_not, "");
+      ASSERT_EQ(row.times.size(), 2u);
+      EXPECT_EQ(row.times[0].pages, 8u);
+      EXPECT_EQ(row.times[1].pages, 1u);
+      EXPECT_NEAR(row.times[0].burst_us, 1000.0, 1e-6);
+      EXPECT_NEAR(row.times[0].sustained_us, 100.0, 1e-6);
+    }
+    // For each number of pages: a first one, a burst, ten to guess by, five rounds of ten.
+    const uint64_t launches = 2 * (1 + 1 + 10 + 50);
+    EXPECT_EQ(TheFakeCodec().encodes % launches, 0u);
+    EXPECT_GE(TheFakeCodec().encodes, launches);
+    EXPECT_EQ(TheFakeCodec().decodes % launches, 0u);
+    EXPECT_EQ(TheFakeCodec().rotated, TheFakeCodec().decodes);
+  }
+}
+
+TEST_F(GpuBenchFakeTest, ARoundTakesTwentyMilliseconds) {
+  GpuBenchCase wanted = Small(CodecKind::kNaiveInt2);
+  wanted.pages = {1};
+  wanted.ways = {GpuBenchWay::kDecode};
+  wanted.bursts = 0;
+  wanted.sustained_launches = 0;
+  const auto result = MeasureGpuCodec(device_, wanted);
+  ASSERT_TRUE(result.ok()) << result.status();
+  // A hundred microseconds each by the guess.
+  EXPECT_NEAR(result->rows[0].times[0].sustained_us, 1000.0 / 200, 1e-6);
+  EXPECT_EQ(TheFakeCodec().decodes, 1u + 10 + 5 * 200);
+}
+
+TEST_F(GpuBenchFakeTest, WhatDoesNotFitIsRefusedBeforeItIsTaken) {
+  GpuBenchCase wanted = Small(CodecKind::kOscarInt2);
+  wanted.pages = {kGpuBenchPagesMax};
+  wanted.heads = 64;
+  const auto result = MeasureGpuCodec(device_, wanted);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("288 MiB are free"));
+  EXPECT_EQ(TheFakeCodec().encodes, 0u);
+}
+
+TEST_F(GpuBenchFakeTest, AKindWithoutKernelsSaysWhy) {
+  const auto result = MeasureGpuCodec(device_, Small(CodecKind::kRaw));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->rows.size(), 3u);
+  EXPECT_THAT(result->rows[0].why_not, HasSubstr("raw has no kernel"));
+  EXPECT_TRUE(result->rows[0].times.empty());
+  EXPECT_EQ(result->payload_page_bytes, 0u);
+}
+
+TEST_F(GpuBenchFakeTest, KernelsThatFailOrRefusePagesAreErrors) {
+  GpuBenchCase wanted = Small(CodecKind::kInt4);
+  wanted.bursts = 0;
+  TheFakeCodec().encode_reports = true;
+  EXPECT_THAT(std::string(MeasureGpuCodec(device_, wanted).status().message()),
+              HasSubstr("page 0 was refused"));
+  TheFakeCodec().encode_fails = true;
+  EXPECT_THAT(std::string(MeasureGpuCodec(device_, wanted).status().message()),
+              HasSubstr("launching encode"));
+}
+
+}  // namespace
+}  // namespace crumb
