@@ -55,7 +55,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
-  std::strcpy(properties->name, "a fake");
+  std::memcpy(properties->name, "a fake", sizeof("a fake"));
   properties->major = 9;
   properties->totalGlobalMem = size_t{1} << 30;
   return cudaSuccess;
