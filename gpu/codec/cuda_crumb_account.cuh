@@ -79,18 +79,24 @@ __device__ __forceinline__ void ClearUnit(uint32_t page_tokens, HeadsAt heads,
   clear(heads.side_offset() + side_bytes, heads.head_bytes());
 }
 
-// The value that `rank` others are below, of `count` values that are not negative: bit by bit from
-// the top. In shared memory; the whole warp.
+// The value that `rank` of `count` values (in shared memory, none negative) are below, bit by bit
+// from the top; to 2^-12 of itself, from below. The whole warp.
 __device__ __forceinline__ float ValueOfRank(uint32_t at, uint32_t count, uint32_t rank) {
+  constexpr int kLastBit = 11;
+  const auto value_at = [&](uint32_t i) {
+    return i < count ? FromShared<uint32_t>(at + 4 * i) : ~0u;
+  };
+  const uint32_t first = value_at(Lane()), second = value_at(Lane() + 32);
   uint32_t value = 0;
 #pragma unroll 1
-  for (int bit = 30; bit >= 0; --bit) {
+  for (int bit = 30; bit >= kLastBit; --bit) {
     const uint32_t trial = value | 1u << bit;
-    uint32_t below = 0;
-    for (uint32_t i = Lane(); i < count; i += 32) {
-      below += FromShared<uint32_t>(at + 4 * i) < trial ? 1 : 0;
+    uint32_t below = __popc(__ballot_sync(0xffffffffu, first < trial)) +
+                     __popc(__ballot_sync(0xffffffffu, second < trial));
+    for (uint32_t i = 64; i < count; i += 32) {
+      below += __popc(__ballot_sync(0xffffffffu, value_at(i + Lane()) < trial));
     }
-    if (__reduce_add_sync(0xffffffffu, below) <= rank) value = trial;
+    if (below <= rank) value = trial;
   }
   return __uint_as_float(value);
 }

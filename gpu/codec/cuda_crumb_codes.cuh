@@ -137,11 +137,15 @@ class CrumbCodes {
 
   // Code i of a block, the low bits of `m`, into byte i % 4.
   __device__ static void Pack(float m, int i, uint32_t* packed) {
-    *packed += (__float_as_uint(m) - kRounderBits) << (8 * (i % 4));
+    *packed += __float_as_uint(m) << (8 * (i % 4));
   }
 
   // 16 codes in four words of bytes to where they belong: block b goes before block b - 1.
-  __device__ void StoreCodes(int b, const uint32_t (&packed)[4]) const {
+  __device__ void StoreCodes(int b, uint32_t (&packed)[4]) const {
+    // What the rounder's own bits added up to.
+    constexpr uint32_t kRest = kRounderBits * 0x01010101u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) packed[i] -= kRest;
     constexpr int kPlaneBlocks = kBlocks / kPlanes;
     const int plane = b / kPlaneBlocks;
     const uint32_t at = CodeRow() + 16 * (b % kPlaneBlocks);
@@ -188,20 +192,22 @@ class CrumbCodes {
     const uint32_t lane = (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
     const uint32_t error_lane =
         share_ + Share::kErrors + (Lane() & 15) * Share::kErrorPitch + Lane() / 16 * 16;
-#pragma unroll 1
-    for (int k = kBlocks - 1; k >= b; --k) {
-      const uint4 w = Operand(metric, k, b);
+    const auto multiply = [&](uint32_t at, uint32_t pitch, const uint4& w, float(&d)[2][2][4]) {
+      uint32_t a[2][4];
+      LoadMatrix(at, a[0]);
+      LoadMatrix(at + 16 * pitch, a[1]);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        uint32_t a[4];
-        LoadMatrix(share_ + lane + 16 * m * Share::kRowPitch + 32 * k, a);
-        MultiplyHalf(a, w.x, w.y, own[m][0]);
-        MultiplyHalf(a, w.z, w.w, own[m][1]);
-        if (k == b) continue;
-        LoadMatrix(error_lane + 16 * m * Share::kErrorPitch + 32 * (k + 1), a);
-        MultiplyHalf(a, w.x, w.y, pushed[m][0]);
-        MultiplyHalf(a, w.z, w.w, pushed[m][1]);
+        MultiplyHalf(a[m], w.x, w.y, d[m][0]);
+        MultiplyHalf(a[m], w.z, w.w, d[m][1]);
       }
+    };
+    multiply(share_ + lane + 32 * b, Share::kRowPitch, Operand(metric, b, b), own);
+#pragma unroll 2
+    for (int k = kBlocks - 1; k > b; --k) {
+      const uint4 w = Operand(metric, k, b);
+      multiply(share_ + lane + 32 * k, Share::kRowPitch, w, own);
+      multiply(error_lane + 32 * (k + 1), Share::kErrorPitch, w, pushed);
     }
     ToLanes(b, pushed, u);
     ToLanes(b, own, along);

@@ -60,22 +60,37 @@ class CrumbWarp {
     feedback_ = metric != nullptr && search_.effort != kEffortDraft;
   }
 
-  __device__ void Encode(uint32_t page, uint32_t head) {
-    const CrumbUnit unit = UnitAt(batch_, heads_, page, head);
-    const uint32_t groups = (unit.tokens + kCrumbRows - 1) / kCrumbRows;
-    if (has_side_) FindPageMean(unit, groups);
-    for (uint32_t g = groups; g-- > 0;) {
-      // The last rows lie there since the mean was taken.
-      if (!has_side_ || g + 1 != groups) Gather(unit, g);
-      Group(unit, g * kCrumbRows + Lane());
+  // One head of a page. `flush`: instead, the rows that wait for their trial; before the block
+  // leaves these heads. WHY one function, and one loop in it: a second place that quantises would
+  // double the kernel's code.
+  __device__ void Encode(uint32_t page, uint32_t head, bool flush) {
+    CrumbUnit unit = {};
+    uint32_t groups = 0, steps = waiting_ != 0 ? 1 : 0;
+    if (!flush) {
+      unit = UnitAt(batch_, heads_, page, head);
+      groups = (unit.tokens + kCrumbRows - 1) / kCrumbRows;
+      steps = has_side_ ? 2 * groups : groups;
+      if (has_side_) FindPageMean(unit, groups);
     }
-    if (has_side_) EndPage(unit, groups);
-    ClearUnit(batch_.page_tokens, heads_, unit, kDim + 2);
-  }
-
-  // Rows that wait for their trial; before the block leaves these heads.
-  __device__ void Finish() {
-    if (waiting_ != 0) Retry(waiting_);
+    float bound = 0.0f;
+    for (uint32_t step = 0; step < steps; ++step) {
+      Job job;
+      if (step < groups) {
+        job = GroupJob(unit, groups - 1 - step);
+      } else {
+        if (step == groups) bound = BoundOf(unit);
+        if (!flush) LineUp(unit, step - groups, bound);
+        if (waiting_ < (flush ? 1 : kCrumbRows)) continue;
+        job = RetryJob(min(waiting_, kCrumbRows));
+      }
+      const Row row = Quantise(job);
+      if (step < groups) {
+        FinishGroup(job, row);
+      } else {
+        FinishRetry(job, row);
+      }
+    }
+    if (!flush) ClearUnit(batch_.page_tokens, heads_, unit, kDim + 2);
   }
 
  private:
@@ -86,39 +101,59 @@ class CrumbWarp {
     bool finite, clamped, unfit;
   };
 
+  // 32 gathered rows, one in each lane.
+  struct Job {
+    CrumbUnit unit;  // of this lane's row
+    uint32_t row;
+    uint32_t base;  // shared memory; 0: nothing to subtract
+    bool has;       // the lane has a row
+    bool sampled;
+    float metric_error, plain_error;  // of a retry: with the page mean
+  };
+
   __device__ uint64_t AddressOf(const CrumbUnit& unit, uint32_t row) const {
     return row < unit.tokens ? RawRowOf(batch_, heads_, unit.page, unit.head, row) : 0;
   }
-  __device__ void Gather(const CrumbUnit& unit, uint32_t group) {
-    address_ = AddressOf(unit, group * kCrumbRows + Lane());
+  __device__ void Gather(const CrumbUnit& unit, uint32_t row) {
+    address_ = AddressOf(unit, row);
     rows_.Gather(batch_.aligned != 0, address_);
   }
 
   __device__ void FindPageMean(const CrumbUnit& unit, uint32_t groups) {
     float sums[kDim / 32] = {};
     for (uint32_t g = 0; g < groups; ++g) {
-      __syncwarp();
-      Gather(unit, g);
+      Gather(unit, g * kCrumbRows + Lane());
       rows_.AddColumns(min(kCrumbRows, unit.tokens - g * kCrumbRows), mean_, sums);
     }
     rows_.StorePageMean(unit, heads_, mean_, sums);
   }
 
-  // 32 gathered rows, with the page mean where there is one.
-  __device__ void Group(const CrumbUnit& unit, uint32_t row) {
-    const bool has = row < unit.tokens;
-    CudaPageReport* report = batch_.reports + unit.page;
-    const bool sampled = SampledRow(unit.page, unit.head, row & ~(kCrumbRows - 1), heads_.tensor());
-    const Row out = Quantise(has_side_ ? rows_.PageBase() : is_v_ ? 0 : mean_, has, sampled);
+  // With the page mean where there is one.
+  __device__ Job GroupJob(const CrumbUnit& unit, uint32_t group) {
+    Job job = {};
+    job.unit = unit;
+    job.row = group * kCrumbRows + Lane();
+    job.base = has_side_ ? rows_.PageBase() : is_v_ ? 0 : mean_;
+    job.has = job.row < unit.tokens;
+    job.sampled = SampledRow(unit.page, unit.head, group * kCrumbRows, heads_.tensor());
+    // The last rows lie there since the mean was taken.
+    const bool there = has_side_ && (group + 1) * kCrumbRows >= unit.tokens;
+    if (!there) Gather(unit, job.row);
+    return job;
+  }
+
+  __device__ void FinishGroup(const Job& job, const Row& row) {
+    CudaPageReport* report = batch_.reports + job.unit.page;
     const bool flagged = !is_v_ && !has_side_ && search_.flags_static != 0;
-    if (has) Store(unit.block, row, out, flagged);
-    Complain(report, unit, row, has && !out.finite);
+    if (job.has) Store(job.unit.block, job.row, row, flagged);
+    Complain(report, job.unit, job.row, job.has && !row.finite);
     if (has_side_) {
-      if (has) RememberErrors(row, out);
+      if (job.has) RememberErrors(job.row, row);
+      __syncwarp();
       return;
     }
-    Settle(report, has, out.unfit, sampled, out.plain_error, address_);
-    const uint32_t count = __popc(__ballot_sync(0xffffffffu, has));
+    Settle(report, job.has, row.unfit, job.sampled, row.plain_error, address_);
+    const uint32_t count = __popc(__ballot_sync(0xffffffffu, job.has));
     if (flagged && Lane() == 0) atomicAdd(&report->rows_static, count);
   }
 
@@ -148,61 +183,62 @@ class CrumbWarp {
     ToShared(PlainAt() + 4 * row, out.unfit ? -out.plain_error : out.plain_error);
   }
 
-  // Rows that err much more than the page's others wait for a trial, at effort best all of them.
-  __device__ void EndPage(const CrumbUnit& unit, uint32_t groups) {
-    __syncwarp();
-    float bound = kWorst * 2;
-    if (search_.effort == kEffortBest) bound = -1.0f;
-    if (search_.effort == kEffortNormal) {
-      bound = 2.0f * ValueOfRank(MetricAt(), unit.tokens, unit.tokens / 2);
+  // Rows of the page that err more than this are tried with the static mean.
+  __device__ float BoundOf(const CrumbUnit& unit) const {
+    if (search_.effort == kEffortBest) return -1.0f;
+    if (search_.effort == kEffortDraft) return kWorst;
+    return 2.0f * ValueOfRank(MetricAt(), unit.tokens, unit.tokens / 2);
+  }
+
+  // Rows of a group: those that are to be tried wait for more, the others are decided.
+  __device__ void LineUp(const CrumbUnit& unit, uint32_t group, float bound) {
+    const uint32_t row = group * kCrumbRows + Lane();
+    const bool has = row < unit.tokens;
+    const float metric = has ? FromShared<float>(MetricAt() + 4 * row) : 0.0f;
+    const float plain = has ? FromShared<float>(PlainAt() + 4 * row) : 0.0f;
+    const bool waits = has && metric > bound;
+    const bool sampled = SampledRow(unit.page, unit.head, group * kCrumbRows, heads_.tensor());
+    Settle(batch_.reports + unit.page, has && !waits, signbit(plain), sampled, fabsf(plain),
+           sampled && has && !waits ? AddressOf(unit, row) : 0);
+    const uint32_t all = __ballot_sync(0xffffffffu, waits);
+    if (waits) {
+      const uint32_t at = waiting_ + __popc(all & ((1u << Lane()) - 1));
+      ToShared(share_ + Share::kRetries + at * sizeof(CrumbRetry),
+               CrumbRetry{unit.page, row, metric, plain});
     }
-    for (uint32_t g = 0; g < groups; ++g) {
-      const uint32_t row = g * kCrumbRows + Lane();
-      const bool has = row < unit.tokens;
-      const float metric = has ? FromShared<float>(MetricAt() + 4 * row) : 0.0f;
-      const float plain = has ? FromShared<float>(PlainAt() + 4 * row) : 0.0f;
-      const bool waits = has && metric > bound;
-      Settle(batch_.reports + unit.page, has && !waits, signbit(plain),
-             SampledRow(unit.page, unit.head, g * kCrumbRows, heads_.tensor()), fabsf(plain),
-             has && !waits ? AddressOf(unit, row) : 0);
-      const uint32_t all = __ballot_sync(0xffffffffu, waits);
-      if (waits) {
-        const uint32_t at = waiting_ + __popc(all & ((1u << Lane()) - 1));
-        ToShared(share_ + Share::kRetries + at * sizeof(CrumbRetry),
-                 CrumbRetry{unit.page, row, metric, plain});
-      }
-      waiting_ += __popc(all);
-      if (waiting_ >= kCrumbRows) Retry(kCrumbRows);
-    }
+    waiting_ += __popc(all);
     __syncwarp();
   }
 
   // The last `count` rows that wait, with the static mean.
-  __device__ void Retry(uint32_t count) {
-    __syncwarp();
+  __device__ Job RetryJob(uint32_t count) {
     waiting_ -= count;
-    const bool has = Lane() < count;
-    CrumbRetry retry = {};
-    CrumbUnit unit = {};
-    address_ = 0;
-    if (has) {
-      retry = FromShared<CrumbRetry>(share_ + Share::kRetries +
-                                     (waiting_ + Lane()) * sizeof(CrumbRetry));
-      unit = UnitAt(batch_, heads_, retry.page, heads_.first());
-      address_ = AddressOf(unit, retry.row);
+    Job job = {};
+    job.base = mean_;
+    job.has = Lane() < count;
+    if (job.has) {
+      const auto retry = FromShared<CrumbRetry>(share_ + Share::kRetries +
+                                                (waiting_ + Lane()) * sizeof(CrumbRetry));
+      job.unit = UnitAt(batch_, heads_, retry.page, heads_.first());
+      job.row = retry.row;
+      job.metric_error = retry.metric_error;
+      job.plain_error = retry.plain_error;
+      job.sampled =
+          SampledRow(retry.page, heads_.first(), retry.row & ~(kCrumbRows - 1), heads_.tensor());
     }
-    rows_.Gather(batch_.aligned != 0, address_);
-    const bool sampled = has && SampledRow(retry.page, heads_.first(),
-                                           retry.row & ~(kCrumbRows - 1), heads_.tensor());
-    const Row out = Quantise(mean_, has, sampled);
-    const bool better = has && out.finite && out.metric_error < retry.metric_error;
-    CudaPageReport* report = batch_.reports + retry.page;
+    Gather(job.unit, job.row);
+    return job;
+  }
+
+  __device__ void FinishRetry(const Job& job, const Row& row) {
+    const bool better = job.has && row.finite && row.metric_error < job.metric_error;
+    CudaPageReport* report = batch_.reports + job.unit.page;
     if (better) {
-      Store(unit.block, retry.row, out, true);
+      Store(job.unit.block, job.row, row, true);
       atomicAdd(&report->rows_static, 1u);
     }
-    Settle(report, has, better ? out.unfit : signbit(retry.plain_error), sampled,
-           better ? out.plain_error : fabsf(retry.plain_error), address_);
+    Settle(report, job.has, better ? row.unfit : signbit(job.plain_error), job.sampled,
+           better ? row.plain_error : fabsf(job.plain_error), address_);
     __syncwarp();
   }
 
@@ -236,35 +272,22 @@ class CrumbWarp {
     return codes_.template Plain<true>(fit, scale, candidate.zero.value);
   }
 
-  // Four scales around the first one; leaves the best one's codes.
-  __device__ Candidate Widely(const CrumbFit& fit, const Candidate& start, float per_unit) {
+  // K at effort best: a scale near the first one.
+  __device__ void Stretch(const CrumbFit& fit, int k, Candidate* trial) const {
     using Grid = CrumbLevelGrid<kBits>;
-    Candidate best = start;
-    uint32_t words[Codes::kWords] = {};
-#pragma unroll 1
-    for (int k = 0; k < 4; ++k) {
-      const float multiple = k == 0 ? 0.85f : k == 1 ? 1.0f : k == 2 ? 1.15f : 1.3f;
-      Candidate trial = start;
-      trial.scale = StoreScale(scales_, multiple * start.scale.value);
-      // A row of zeros keeps the zero that its code stands for.
-      if (fit.unit != 0.0f) {
-        trial.zero = StoreZero<kBits>(Grid::kMid + (start.zero.value - Grid::kMid) / multiple);
-      }
-      trial.scale.clamped |= start.scale.clamped;
-      trial.zero.clamped |= start.zero.clamped;
-      trial.sums = CodesOf(fit, trial, per_unit);
-      if (k != 0 && !(trial.sums.ee < best.sums.ee)) continue;
-      best = trial;
-      codes_.Take(words);
-    }
-    codes_.Put(words);
-    __syncwarp();
-    return best;
+    const float multiple = k == 0 ? 0.85f : k == 1 ? 1.0f : k == 2 ? 1.15f : 1.3f;
+    const StoredScale scale = StoreScale(scales_, multiple * trial->scale.value);
+    trial->scale = {scale.index, scale.value, scale.clamped || trial->scale.clamped};
+    // A row of zeros keeps the zero that its code stands for.
+    if (fit.unit == 0.0f) return;
+    const StoredScale zero =
+        StoreZero<kBits>(Grid::kMid + (trial->zero.value - Grid::kMid) / multiple);
+    trial->zero = {zero.index, zero.value, zero.clamped || trial->zero.clamped};
   }
 
-  // Gathered rows to codes in shared memory. `plain`: the plain error is wanted.
-  __device__ Row Quantise(uint32_t base, bool has, bool plain) {
-    rows_.Rotate(base);
+  // Gathered rows to codes in shared memory.
+  __device__ Row Quantise(const Job& job) {
+    rows_.Rotate(job.base);
     const bool draft = search_.effort == kEffortDraft;
     const CrumbFit fit = CrumbRange<kDim, kBits>::Find(rows_.Row(),
                                                        draft   ? 1
@@ -274,20 +297,29 @@ class CrumbWarp {
     __syncwarp();
     const float unit = fit.unit == 0.0f ? 1.0f : fit.unit;
     const float per_unit = __uint_as_float(0x7f000000u - __float_as_uint(unit));
-    Candidate best;
-    best.scale = StoreScale(scales_, fit.scale * unit);
-    best.zero = StoreZero<kBits>(fit.zero);
-    if (!is_v_ && search_.effort == kEffortBest) {
-      best = Widely(fit, best, per_unit);
-    } else {
-      best.sums = CodesOf(fit, best, per_unit);
+    Candidate start;
+    start.scale = StoreScale(scales_, fit.scale * unit);
+    start.zero = StoreZero<kBits>(fit.zero);
+    const int count = !is_v_ && search_.effort == kEffortBest ? 4 : 1;
+    Candidate best = {};
+    uint32_t words[Codes::kWords] = {};
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      Candidate trial = start;
+      if (count > 1) Stretch(fit, k, &trial);
+      trial.sums = CodesOf(fit, trial, per_unit);
+      if (k != 0 && !(trial.sums.ee < best.sums.ee)) continue;
+      best = trial;
+      codes_.Take(words);
     }
-    return Finished(fit, best, unit, has, plain);
+    codes_.Put(words);
+    __syncwarp();
+    return Finished(fit, best, unit, job);
   }
 
   // The gain, the scale that is stored, and the errors of what a decoder will see.
-  __device__ Row Finished(const CrumbFit& fit, const Candidate& best, float unit, bool has,
-                          bool plain) const {
+  __device__ Row Finished(const CrumbFit& fit, const Candidate& best, float unit,
+                          const Job& job) const {
     Row row = {};
     row.finite = fit.finite;
     row.z8 = best.zero.index;
@@ -310,8 +342,8 @@ class CrumbWarp {
     const float error =
         rest * rest * sums.yy + 2.0f * ratio * rest * sums.ye + ratio * ratio * sums.ee;
     row.metric_error = fminf(fmaxf(error, 0.0f) * unit * unit, kWorst);
-    const bool judged = has && row.clamped;
-    if (plain || judged) {
+    const bool judged = job.has && row.clamped;
+    if (job.sampled || judged) {
       const cuda::PlainErrors errors =
           PlainErrorsOf<kDim, kBits>(codes_, unit, scale.value, best.zero.value);
       row.plain_error = errors.error;
@@ -380,11 +412,12 @@ struct CrumbEncodeKernel {
         image = heads.image;
         __syncthreads();
         warp.Start(heads.metric);
-        for (; chunk < chunks; chunk += gridDim.x) {
+        for (bool flush = false; !flush; chunk += gridDim.x) {
+          flush = chunk >= chunks;
           const uint32_t n = chunk * warps + threadIdx.x / 32;
-          if (n < units) warp.Encode(n / count, heads.first + n % count);
+          if (flush || n < units) warp.Encode(n / count, heads.first + n % count, flush);
         }
-        warp.Finish();
+        chunk -= gridDim.x;
       }
       skip = chunk - chunks;
     }

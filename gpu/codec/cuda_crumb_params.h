@@ -22,11 +22,12 @@ inline constexpr uint32_t kCrumbBlock = 16;  // elements whose feedback goes one
 // inside of blocks, FP32, row i of a block padded to a multiple of four; D, FP32, the largest 1.
 inline constexpr uint32_t kCrumbOperandBytes = 512;
 inline constexpr uint32_t kCrumbTriangleFloats = 144;
-constexpr uint32_t CrumbTriangleRow(uint32_t i) {  // first float of row i, 1 to 15
-  uint32_t at = 0;
-  for (uint32_t j = 1; j < i; ++j) at += (j + 3) / 4 * 4;
-  return at;
+// First float of row i, 1 to 15. WHY no loop over the rows before: kernels need a constant.
+constexpr uint32_t CrumbTriangleRow(uint32_t i) {
+  const uint32_t fours = (i - 1) / 4, rest = (i - 1) % 4;
+  return 8 * fours * (fours + 1) + 4 * rest * (fours + 1);
 }
+static_assert(CrumbTriangleRow(16) == kCrumbTriangleFloats);
 constexpr uint32_t CrumbLowerBytes(uint32_t dim) {
   const uint32_t blocks = dim / kCrumbBlock;
   return blocks * (blocks + 1) / 2 * kCrumbOperandBytes;
