@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -168,7 +169,6 @@ class CudaCodec::Builder {
     const auto& tensors = plan_.layout().tensors();
     for (size_t t = 0; t < tensors.size(); ++t) {
       const CudaTensor tensor = TensorOf(t, means_[t]);
-      const CudaForm form = {tensors[t].dim, tensors[t].pack.bits, tensors[t].groups > 1, false};
       for (uint32_t head = 0; head < tensors[t].heads;) {
         const absl::Span<const float> rotation = plan_.RotationOf(t, head);
         uint32_t end = head + 1;
@@ -181,6 +181,11 @@ class CudaCodec::Builder {
           // Offsets are one more than they are, so that the first differs from none.
           heads.image = reinterpret_cast<const void*>(ImageOf(tensors[t], rotation, encode) + 1);
         }
+        const CudaForm form = {.dim = tensors[t].dim,
+                               .bits = tensors[t].pack.bits,
+                               .grouped = tensors[t].groups > 1,
+                               .base = false,
+                               .search = heads.metric != nullptr};
         all.emplace_back(form, heads);
         head = end;
       }
@@ -203,6 +208,7 @@ class CudaCodec::Builder {
         if (!(form == group.form)) continue;
         direction->table.push_back(heads);
         group.heads_most = std::max(group.heads_most, heads.count);
+        group.heads_all += heads.count;
         base = base || heads.tensor.mean != nullptr || heads.tensor.has_side != 0;
       }
       group.count = static_cast<uint32_t>(direction->table.size()) - group.first;
@@ -329,7 +335,9 @@ absl::Status CudaCodec::Encode(const CudaPages& pages, Effort effort, StreamHand
       crumb.search.gamma = plan_.Gamma();
       crumb.search.effort = static_cast<uint8_t>(effort);
       crumb.search.flags_static = plan_.descriptor().centring != Centring::kNone ? 1 : 0;
-      crumb.table = encode_.table.data() + group.first;
+      const uint64_t units = uint64_t{pages.count} * group.heads_all;
+      CRUMB_CHECK(units <= std::numeric_limits<uint32_t>::max());
+      crumb.search.units = static_cast<uint32_t>(units);
       crumb.shared_bytes = shared_bytes_;
       CRUMB_TRY(CudaStatus(LaunchCrumbEncode(crumb), "launching encode", device_));
       continue;

@@ -61,6 +61,7 @@ class CudaCodec {
     CudaForm form;
     uint32_t first = 0, count = 0;  // in the table of heads
     uint32_t heads_most = 0;
+    uint32_t heads_all = 0;
   };
   struct Direction {  // encode or decode
     std::vector<Group> groups;

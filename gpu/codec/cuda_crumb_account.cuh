@@ -25,6 +25,7 @@ template <uint32_t kDim>
 __device__ __noinline__ RawRow LookAtRaw(uint64_t address) {
   RawRow out = {0.0f, true};
   const auto* from = reinterpret_cast<const uint16_t*>(address);
+#pragma unroll 4
   for (uint32_t i = 0; i < kDim; ++i) {
     const float x = LowBf16(from[i]);
     out.energy = fmaf(x, x, out.energy);
@@ -37,9 +38,9 @@ struct PlainErrors {
   float error, energy;
 };
 // Of this lane's row, as a decoder will see it: `scale` and `unit` in absolute terms.
-template <int kDim, int kBits>
-__device__ __noinline__ PlainErrors PlainErrorsOf(CrumbCodes<kDim, kBits> codes, float unit,
-                                                  float scale, float zero) {
+template <int kDim, int kBits, bool kSearch>
+__device__ __noinline__ PlainErrors PlainErrorsOf(CrumbCodes<kDim, kBits, kSearch> codes,
+                                                  float unit, float scale, float zero) {
   PlainErrors out = {};
 #pragma unroll 1
   for (uint32_t i = 0; i < kDim; ++i) {

@@ -18,20 +18,26 @@ struct CrumbMetricAt {
   uint32_t diagonal;  // shared memory
 };
 
-// Of a candidate, lengths in the row's units: errors in the metric (or plain) of the codes, with
-// the row, and the row's own.
+// Of a candidate, lengths in the row's units, in the metric or plain: its error, error times row,
+// and the row itself.
 struct CrumbSums {
   float ee = 0.0f, ye = 0.0f, yy = 0.0f;
 };
 
-template <int kDim, int kBits>
+template <int kDim, int kBits, bool kSearch>
 class CrumbCodes {
  public:
-  using Share = CrumbShare<kDim, kBits>;
+  using Share = CrumbShare<kDim, kBits, kSearch>;
   using Grid = CrumbLevelGrid<kBits>;
   static constexpr int kBlocks = kDim / 16;
 
-  __device__ CrumbCodes(uint32_t share) : share_(share), row_(share + Lane() * Share::kRowPitch) {}
+  static constexpr bool kLowerShared = kDim < 256;  // else L is read from device memory
+
+  __device__ explicit CrumbCodes(uint32_t share)
+      : share_(share),
+        row_(share + Lane() * Share::kRowPitch),
+        row_operand_(share + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16),
+        error_operand_(ErrorChunk(Lane() & 15, 2 + Lane() / 16)) {}
 
   // Nearest levels. kErrors: also the error; else only what the gain needs.
   template <bool kErrors>
@@ -64,19 +70,49 @@ class CrumbCodes {
     return sums;
   }
 
-  // With error feedback. The whole warp.
-  __device__ CrumbSums Feedback(const CrumbMetricAt& metric, float scale, float zero) const {
+  // With error feedback: codes and `ee`. The whole warp.
+  __device__ float Feedback(const CrumbMetricAt& metric, float scale, float zero) const {
     const float inverse = 1.0f / scale;
-    CrumbSums sums;  // here: ee and ye in steps
+    float ee = 0.0f;  // in steps
 #pragma unroll 1
     for (int b = kBlocks - 1; b >= 0; --b) {
-      float u[16], along[16];
-      Products(metric, b, u, along);
-      Block(metric, b, inverse, zero, u, along, &sums);
+      float u[16];
+      Pushed(metric, b, u);
+      Block(metric, b, inverse, zero, u, &ee);
     }
-    sums.ee *= scale * scale;
-    sums.ye *= scale;
-    return sums;
+    __syncwarp();
+    return ee * scale * scale;
+  }
+
+  // `ye` and `yy` of the codes that lie there; `redo`: other codes were made since theirs, so their
+  // errors are made again. The whole warp.
+  __device__ void Gain(const CrumbMetricAt& metric, float scale, float zero, bool redo,
+                       CrumbSums* sums) const {
+    if (redo) RedoErrors(1.0f / scale, zero);
+    float yy[4] = {}, ye[4] = {};  // of rows g, g + 8, g + 16, g + 24
+#pragma unroll 1
+    for (int b = 0; b < kBlocks; ++b) {
+      float own[2][2][4] = {}, errors[2][2][4] = {};
+#pragma unroll 2
+      for (int k = b; k < kBlocks; ++k) {
+        const uint4 w = Operand(metric, k, b);
+        Multiply<Share::kRowPitch>(row_operand_ + 32 * k, w, own);
+        Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, w, errors);
+      }
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const auto d =
+            FromShared<float2>(metric.diagonal + 64 * b + 32 * n + 8 * LaneColumn());
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float y = own[i / 4][n][i % 4], heavy = (i % 2 == 0 ? d.x : d.y) * y;
+          yy[i / 2] = fmaf(heavy, y, yy[i / 2]);
+          ye[i / 2] = fmaf(heavy, errors[i / 4][n][i % 4], ye[i / 2]);
+        }
+      }
+    }
+    sums->yy = OfRow(yy);
+    sums->ye = OfRow(ye) * scale;
   }
 
   // Packed codes of this lane's row.
@@ -111,6 +147,7 @@ class CrumbCodes {
   // Adding this leaves the nearest integer, ties to even, in the last place.
   static constexpr float kRounder = 0x1.8p23f;
   static constexpr uint32_t kRounderBits = 0x4b400000u;
+  static constexpr uint32_t kLargeBits = 0x4b000000u;  // 2^23: small integers in its last places
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
 
   __device__ uint32_t CodeRow() const {
@@ -179,64 +216,67 @@ class CrumbCodes {
   }
 
   __device__ static uint4 Operand(const CrumbMetricAt& metric, int k, int b) {
-    const uint32_t at = static_cast<uint32_t>(k * (k + 1) / 2 + b) * kCrumbOperandBytes;
-    if (metric.lower != nullptr) return __ldg(metric.lower + at / 16 + Lane());
-    return FromShared<uint4>(metric.lower_shared + at + 16 * Lane());
+    const uint32_t at = CrumbOperand(kBlocks, static_cast<uint32_t>(k), static_cast<uint32_t>(b));
+    if constexpr (kLowerShared) return FromShared<uint4>(metric.lower_shared + at + 16 * Lane());
+    return __ldg(metric.lower + at / 16 + Lane());
   }
 
-  // u: what the errors of blocks after b push into it; along: L^T y of the block. For this lane's
-  // row, in steps and in units.
-  __device__ void Products(const CrumbMetricAt& metric, int b, float (&u)[16],
-                           float (&along)[16]) const {
-    float pushed[2][2][4] = {}, own[2][2][4] = {};
-    const uint32_t lane = (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
-    const uint32_t error_lane =
-        share_ + Share::kErrors + (Lane() & 15) * Share::kErrorPitch + Lane() / 16 * 16;
-    const auto multiply = [&](uint32_t at, uint32_t pitch, const uint4& w, float(&d)[2][2][4]) {
-      uint32_t a[2][4];
-      LoadMatrix(at, a[0]);
-      LoadMatrix(at + 16 * pitch, a[1]);
+  // 16 bytes of a row of errors; see kErrorPitch.
+  __device__ uint32_t ErrorChunk(uint32_t row, uint32_t chunk) const {
+    return share_ + Share::kErrors + row * Share::kErrorPitch + 16 * (chunk ^ (row >> 2 & 1));
+  }
+
+  // 32 rows of a block times L of two blocks. Rows 16 apart lie alike.
+  template <uint32_t kPitch>
+  __device__ static void Multiply(uint32_t at, const uint4& w, float (&d)[2][2][4]) {
+    uint32_t a[2][4];
+    LoadMatrix(at, a[0]);
+    LoadMatrix(at + 16 * kPitch, a[1]);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        MultiplyHalf(a[m], w.x, w.y, d[m][0]);
-        MultiplyHalf(a[m], w.z, w.w, d[m][1]);
-      }
-    };
-    multiply(share_ + lane + 32 * b, Share::kRowPitch, Operand(metric, b, b), own);
-#pragma unroll 2
-    for (int k = kBlocks - 1; k > b; --k) {
-      const uint4 w = Operand(metric, k, b);
-      multiply(share_ + lane + 32 * k, Share::kRowPitch, w, own);
-      multiply(error_lane + 32 * (k + 1), Share::kErrorPitch, w, pushed);
+    for (int m = 0; m < 2; ++m) {
+      MultiplyHalf(a[m], w.x, w.y, d[m][0]);
+      MultiplyHalf(a[m], w.z, w.w, d[m][1]);
     }
-    ToLanes(b, pushed, u);
-    ToLanes(b, own, along);
   }
 
-  // A tile of sums from the order of tensor cores to one row in each lane.
-  __device__ void ToLanes(int b, const float (&d)[2][2][4], float (&out)[16]) const {
-    const uint32_t at = share_ + Share::kErrors + 32 * b;
+  // What the errors of blocks after b push into this lane's row, in steps. WHY two sums: a product
+  // waits for the one before it that adds to the same.
+  __device__ void Pushed(const CrumbMetricAt& metric, int b, float (&u)[16]) const {
+    float even[2][2][4] = {}, odd[2][2][4] = {};
+    int k = b + 1;
+#pragma unroll 1
+    for (; k + 1 < kBlocks; k += 2) {
+      const uint4 w = Operand(metric, k, b), v = Operand(metric, k + 1, b);
+      Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, w, even);
+      Multiply<Share::kErrorPitch>(error_operand_ + 32 * (k + 1), v, odd);
+    }
+    if (k < kBlocks) {
+      Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, Operand(metric, k, b), even);
+    }
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t row = at + (16 * m + 8 * half + LaneRow()) * Share::kErrorPitch;
-        ToShared(row + 8 * LaneColumn(), make_float2(d[m][0][2 * half], d[m][0][2 * half + 1]));
-        ToShared(row + 32 + 8 * LaneColumn(),
-                 make_float2(d[m][1][2 * half], d[m][1][2 * half + 1]));
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t row = 16 * m + 8 * half + LaneRow();
+          ToShared(ErrorChunk(row, 2 * b + 2 * n + LaneColumn() / 2) + 8 * (LaneColumn() & 1),
+                   make_float2(even[m][n][2 * half] + odd[m][n][2 * half],
+                               even[m][n][2 * half + 1] + odd[m][n][2 * half + 1]));
+        }
       }
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < 16; i += 4) {
-      const auto four = FromShared<float4>(at + Lane() * Share::kErrorPitch + 4 * i);
-      out[i] = four.x, out[i + 1] = four.y, out[i + 2] = four.z, out[i + 3] = four.w;
+    for (int i = 0; i < 4; ++i) {
+      const auto four = FromShared<float4>(ErrorChunk(Lane(), 2 * b + i));
+      u[4 * i] = four.x, u[4 * i + 1] = four.y, u[4 * i + 2] = four.z, u[4 * i + 3] = four.w;
     }
   }
 
   __device__ void Block(const CrumbMetricAt& metric, int b, float inverse, float zero,
-                        float (&u)[16], const float (&along)[16], CrumbSums* sums) const {
+                        float (&u)[16], float* ee) const {
     float t[16];
     LoadBlock(b, t);
 #pragma unroll
@@ -258,13 +298,10 @@ class CrumbCodes {
       const float rest = u[i] - code;
       t[i] -= code;
       PushInside(triangle, i, t[i], u);
-      const float heavy = weight * along[i];
-      sums->yy = fmaf(heavy, along[i], sums->yy);
-      sums->ye = fmaf(heavy, rest, sums->ye);
-      sums->ee = fmaf(weight * rest, rest, sums->ee);
+      *ee = fmaf(weight * rest, rest, *ee);
     }
     StoreCodes(b, packed);
-    if (b != 0) StoreErrors(b, t);
+    StoreErrors(b, t);
   }
 
   __device__ static void PushInside(uint32_t triangle, int i, float error, float (&u)[16]) {
@@ -279,15 +316,56 @@ class CrumbCodes {
   }
 
   __device__ void StoreErrors(int b, const float (&e)[16]) const {
-    const uint32_t at = share_ + Share::kErrors + Lane() * Share::kErrorPitch + 32 * (b + 1);
-    ToShared(at, make_uint4(PackHalf(e[0], e[1]), PackHalf(e[2], e[3]), PackHalf(e[4], e[5]),
-                            PackHalf(e[6], e[7])));
-    ToShared(at + 16, make_uint4(PackHalf(e[8], e[9]), PackHalf(e[10], e[11]),
-                                 PackHalf(e[12], e[13]), PackHalf(e[14], e[15])));
+    const uint32_t chunk = 2 * (b + 1);
+    ToShared(ErrorChunk(Lane(), chunk), make_uint4(PackHalf(e[0], e[1]), PackHalf(e[2], e[3]),
+                                                   PackHalf(e[4], e[5]), PackHalf(e[6], e[7])));
+    ToShared(ErrorChunk(Lane(), chunk + 1),
+             make_uint4(PackHalf(e[8], e[9]), PackHalf(e[10], e[11]), PackHalf(e[12], e[13]),
+                        PackHalf(e[14], e[15])));
     __syncwarp();
   }
 
+  // Errors of this lane's row from its codes.
+  __device__ void RedoErrors(float inverse, float zero) const {
+    __syncwarp();
+#pragma unroll 1
+    for (int b = 0; b < kBlocks; ++b) {
+      constexpr int kPlaneBlocks = kBlocks / kPlanes;
+      const auto words = FromShared<uint4>(CodeRow() + 16 * (b % kPlaneBlocks));
+      const uint32_t shift = static_cast<uint32_t>(b / kPlaneBlocks) * (8 / kPlanes);
+      const uint32_t w[4] = {words.x >> shift, words.y >> shift, words.z >> shift,
+                             words.w >> shift};
+      uint32_t tops = 0;  // the third bits
+      if constexpr (kBits == 3) tops = FromShared<uint32_t>(CodeRow() + kDim / 4 + 4 * (b / 2)) >> 16 * (b % 2);
+      float t[16];
+      LoadBlock(b, t);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        uint32_t code = w[i / 4] >> (8 * (i % 4)) & ((1u << (8 / kPlanes)) - 1);
+        if constexpr (kBits == 3) code |= (tops >> i & 1u) << 2;
+        t[i] = fmaf(t[i], inverse, zero) -
+               (__uint_as_float(code | kLargeBits) - __uint_as_float(kLargeBits));
+      }
+      StoreErrors(b, t);
+    }
+  }
+
+  // Sums of rows g, g + 8, ... over a quad's lanes, to the lane of each row.
+  __device__ static float OfRow(float (&sums)[4]) {
+    float out = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], 1);
+      sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], 2);
+      const float of_row = __shfl_sync(0xffffffffu, sums[i], static_cast<int>(Lane() % 8 * 4));
+      if (Lane() / 8 == static_cast<uint32_t>(i)) out = of_row;
+    }
+    return out;
+  }
+
   const uint32_t share_, row_;
+  // Where this lane starts to load 16 rows of block 0, of rows and of errors, as first operands.
+  const uint32_t row_operand_, error_operand_;
 };
 
 }  // namespace crumb::cuda

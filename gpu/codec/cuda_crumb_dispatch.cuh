@@ -14,43 +14,49 @@ namespace crumb::cuda {
 template <int kDim>
 struct CrumbDispatch {
   // Warps of a block that find room; 0: none does.
-  template <int kBits>
+  template <int kBits, bool kSearch>
   static uint32_t Warps(uint32_t page_tokens, uint32_t shared_bytes) {
-    using Block = CrumbBlock<kDim, kBits>;
+    using Block = CrumbBlock<kDim, kBits, kSearch>;
     if (shared_bytes <= Block::kShares) return 0;
-    const uint32_t share = CrumbShare<kDim, kBits>::Bytes(page_tokens);
-    return std::min<uint32_t>(CrumbWarpsOf<kDim>(), (shared_bytes - Block::kShares) / share);
+    const uint32_t share = Block::Share::Bytes(page_tokens);
+    return std::min<uint32_t>(CrumbWarpsOf<kDim, kSearch>(),
+                              (shared_bytes - Block::kShares) / share);
   }
 
-  template <int kBits>
+  template <int kBits, bool kSearch>
   static cudaError_t Run(const CudaCrumbLaunch& launch) {
-    const uint32_t page_tokens = launch.base.batch.page_tokens;
-    const uint32_t warps = Warps<kBits>(page_tokens, launch.shared_bytes);
+    const CudaLaunch& base = launch.base;
+    const uint32_t page_tokens = base.batch.page_tokens;
+    const uint32_t warps = Warps<kBits, kSearch>(page_tokens, launch.shared_bytes);
     if (warps == 0) return cudaErrorInvalidConfiguration;
-    uint64_t chunks = 0;
-    for (uint32_t i = 0; i < launch.base.heads_count; ++i) {
-      const uint64_t units = uint64_t{launch.base.batch.page_count} * launch.table[i].count;
-      chunks += (units + warps - 1) / warps;
-    }
-    const auto blocks =
-        static_cast<uint32_t>(std::min<uint64_t>(chunks, launch.base.multiprocessors));
-    CrumbEncode<kDim, kBits>
-        <<<blocks, warps * 32, CrumbBlock<kDim, kBits>::Bytes(warps, page_tokens),
-           static_cast<cudaStream_t>(launch.base.stream)>>>(
-            launch.base.batch, launch.search, launch.base.heads, launch.base.heads_count,
-            launch.base.scales);
+    const uint32_t blocks = std::min((launch.search.units + warps - 1) / warps,
+                                     base.multiprocessors);
+    CrumbEncode<kDim, kBits, kSearch>
+        <<<blocks, warps * 32, CrumbBlock<kDim, kBits, kSearch>::Bytes(warps, page_tokens),
+           static_cast<cudaStream_t>(base.stream)>>>(base.batch, launch.search, base.heads,
+                                                     base.heads_count, base.scales);
     return cudaGetLastError();
   }
 
+  template <bool kSearch>
+  static cudaError_t OfBits(const CudaCrumbLaunch& launch) {
+    if (launch.base.form.bits == 2) return Run<2, kSearch>(launch);
+    return launch.base.form.bits == 3 ? Run<3, kSearch>(launch) : Run<4, kSearch>(launch);
+  }
+
   static cudaError_t Launch(const CudaCrumbLaunch& launch) {
-    if (launch.base.form.bits == 2) return Run<2>(launch);
-    return launch.base.form.bits == 3 ? Run<3>(launch) : Run<4>(launch);
+    const bool search = launch.base.form.search && launch.search.effort != kEffortDraft;
+    return search ? OfBits<true>(launch) : OfBits<false>(launch);
   }
 
   template <int kBits>
   static cudaError_t PrepareBits(uint32_t page_tokens, uint32_t shared_bytes) {
-    if (Warps<kBits>(page_tokens, shared_bytes) == 0) return cudaErrorInvalidConfiguration;
-    return Prepare(&CrumbEncode<kDim, kBits>, shared_bytes);
+    if (Warps<kBits, true>(page_tokens, shared_bytes) == 0 ||
+        Warps<kBits, false>(page_tokens, shared_bytes) == 0) {
+      return cudaErrorInvalidConfiguration;
+    }
+    const cudaError_t error = Prepare(&CrumbEncode<kDim, kBits, true>, shared_bytes);
+    return error == cudaSuccess ? Prepare(&CrumbEncode<kDim, kBits, false>, shared_bytes) : error;
   }
 
   static cudaError_t PrepareFor(uint32_t bits, uint32_t page_tokens, uint32_t shared_bytes) {

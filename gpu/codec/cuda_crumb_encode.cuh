@@ -13,28 +13,31 @@ inline constexpr uint8_t kEffortDraft = 0, kEffortNormal = 1, kEffortBest = 2;
 inline constexpr float kWorst = 3e38f;
 
 // What all warps of a block read in shared memory, and how its warps' shares follow.
-template <int kDim, int kBits>
+template <int kDim, int kBits, bool kSearch>
 struct CrumbBlock {
-  static constexpr bool kLowerShared = kDim < 256;  // else it is read from device memory
-  static constexpr uint32_t kImage = 0;             // multiple of 1024
+  using Share = CrumbShare<kDim, kBits, kSearch>;
+  static constexpr bool kLowerShared = CrumbCodes<kDim, kBits, kSearch>::kLowerShared;
+  static constexpr uint32_t kImage = 0;  // multiple of 1024
   static constexpr uint32_t kLower = kDim * kDim * 2;
-  static constexpr uint32_t kTriangle = kLower + (kLowerShared ? CrumbLowerBytes(kDim) : 0);
-  static constexpr uint32_t kDiagonal = kTriangle + CrumbTriangleBytes(kDim);
-  static constexpr uint32_t kMean = kDiagonal + 4 * kDim;
+  static constexpr uint32_t kTriangle =
+      kLower + (kSearch && kLowerShared ? CrumbLowerBytes(kDim) : 0);
+  static constexpr uint32_t kDiagonal = kTriangle + (kSearch ? CrumbTriangleBytes(kDim) : 0);
+  static constexpr uint32_t kMean = kDiagonal + (kSearch ? 4 * kDim : 0);
   static constexpr uint32_t kHeads = kMean + 4 * kDim;
-  static constexpr uint32_t kShares = kHeads + sizeof(BlockHeads);
+  static constexpr uint32_t kNext = kHeads + sizeof(BlockHeads);  // unit that no warp has taken
+  static constexpr uint32_t kShares = kNext + 16;
   static_assert(kTriangle % 16 == 0 && kHeads % 16 == 0 && sizeof(BlockHeads) % 16 == 0);
   static constexpr uint32_t Bytes(uint32_t warps, uint32_t page_tokens) {
-    return kShares + warps * CrumbShare<kDim, kBits>::Bytes(page_tokens);
+    return kShares + warps * Share::Bytes(page_tokens);
   }
 };
 
-template <int kDim, int kBits>
+template <int kDim, int kBits, bool kSearch>
 class CrumbWarp {
  public:
-  using Share = CrumbShare<kDim, kBits>;
-  using Block = CrumbBlock<kDim, kBits>;
-  using Codes = CrumbCodes<kDim, kBits>;
+  using Share = CrumbShare<kDim, kBits, kSearch>;
+  using Block = CrumbBlock<kDim, kBits, kSearch>;
+  using Codes = CrumbCodes<kDim, kBits, kSearch>;
 
   __device__ CrumbWarp(const CudaBatch& batch, const CudaCrumbSearch& search, const float* scales,
                        uint32_t base)
@@ -54,10 +57,9 @@ class CrumbWarp {
 
   // The block works on other heads now, and these are their tables.
   __device__ void Start(const void* metric) {
-    metric_.lower = Block::kLowerShared ? nullptr : static_cast<const uint4*>(metric);
-    is_v_ = heads_.is_v();
+    metric_.lower = static_cast<const uint4*>(metric);
+    is_v_ = !kSearch && heads_.is_v();
     has_side_ = heads_.has_side();
-    feedback_ = metric != nullptr && search_.effort != kEffortDraft;
   }
 
   // One head of a page. `flush`: instead, the rows that wait for their trial; before the block
@@ -123,7 +125,7 @@ class CrumbWarp {
     float sums[kDim / 32] = {};
     for (uint32_t g = 0; g < groups; ++g) {
       Gather(unit, g * kCrumbRows + Lane());
-      rows_.AddColumns(min(kCrumbRows, unit.tokens - g * kCrumbRows), mean_, sums);
+      rows_.AddColumns(min(kCrumbRows, unit.tokens - g * kCrumbRows), sums);
     }
     rows_.StorePageMean(unit, heads_, mean_, sums);
   }
@@ -267,7 +269,11 @@ class CrumbWarp {
 
   __device__ CrumbSums CodesOf(const CrumbFit& fit, const Candidate& candidate, float per_unit) {
     const float scale = candidate.scale.value * per_unit;
-    if (feedback_) return codes_.Feedback(metric_, scale, candidate.zero.value);
+    if constexpr (kSearch) {
+      CrumbSums sums;
+      sums.ee = codes_.Feedback(metric_, scale, candidate.zero.value);
+      return sums;
+    }
     if (is_v_) return codes_.template Plain<false>(fit, scale, candidate.zero.value);
     return codes_.template Plain<true>(fit, scale, candidate.zero.value);
   }
@@ -289,11 +295,8 @@ class CrumbWarp {
   __device__ Row Quantise(const Job& job) {
     rows_.Rotate(job.base);
     const bool draft = search_.effort == kEffortDraft;
-    const CrumbFit fit = CrumbRange<kDim, kBits>::Find(rows_.Row(),
-                                                       draft   ? 1
-                                                       : is_v_ ? 6
-                                                               : 4,
-                                                       !feedback_);
+    const CrumbFit fit = CrumbRange<kDim, kBits>::template Find<kSearch>(
+        rows_.Row(), draft ? 1 : is_v_ ? 6 : 4);
     __syncwarp();
     const float unit = fit.unit == 0.0f ? 1.0f : fit.unit;
     const float per_unit = __uint_as_float(0x7f000000u - __float_as_uint(unit));
@@ -314,6 +317,9 @@ class CrumbWarp {
     }
     codes_.Put(words);
     __syncwarp();
+    if constexpr (kSearch) {
+      codes_.Gain(metric_, best.scale.value * per_unit, best.zero.value, count > 1, &best.sums);
+    }
     return Finished(fit, best, unit, job);
   }
 
@@ -345,7 +351,7 @@ class CrumbWarp {
     const bool judged = job.has && row.clamped;
     if (job.sampled || judged) {
       const cuda::PlainErrors errors =
-          PlainErrorsOf<kDim, kBits>(codes_, unit, scale.value, best.zero.value);
+          PlainErrorsOf(codes_, unit, scale.value, best.zero.value);
       row.plain_error = errors.error;
       if (judged) {
         const float energy = fmaxf(errors.energy, LookAtRaw<kDim>(address_).energy);
@@ -360,76 +366,90 @@ class CrumbWarp {
   const float* scales_;
   const HeadsAt heads_;
   const uint32_t mean_, share_;
-  const CrumbRows<kDim, kBits> rows_;
+  const CrumbRows<kDim, kBits, kSearch> rows_;
   const Codes codes_;
   CrumbMetricAt metric_ = {};
-  bool is_v_ = false, has_side_ = false, feedback_ = false;
+  bool is_v_ = false, has_side_ = false;
   uint32_t waiting_ = 0;
   uint64_t address_ = 0;  // of this lane's row; 0: none
 };
 
-template <int kDim, int kBits>
+template <int kDim, int kBits, bool kSearch>
 struct CrumbEncodeKernel {
-  using Block = CrumbBlock<kDim, kBits>;
+  using Block = CrumbBlock<kDim, kBits, kSearch>;
 
   __device__ static void LoadTables(const CudaHeads& heads, const void* last_image, uint32_t base) {
     if (heads.image != last_image) LoadImage<kDim>(heads.image, base + Block::kImage);
-    const auto* metric = static_cast<const uint8_t*>(heads.metric);
     for (uint32_t i = threadIdx.x; i < kDim; i += blockDim.x) {
       const float* mean = heads.tensor.mean;
       const uint32_t at = heads.first * heads.tensor.mean_step + i;
       ToShared(base + Block::kMean + 4 * i, mean == nullptr ? 0.0f : mean[at]);
     }
-    if (metric == nullptr) return;
-    constexpr uint32_t kSkipped = Block::kLowerShared ? 0 : CrumbLowerBytes(kDim);
-    for (uint32_t i = 16 * threadIdx.x; i < CrumbMetricBytes(kDim) - kSkipped;
-         i += 16 * blockDim.x) {
-      CopyAsync16(base + Block::kLower + i, metric + kSkipped + i);
+    if constexpr (kSearch) {
+      constexpr uint32_t kSkipped = Block::kLowerShared ? 0 : CrumbLowerBytes(kDim);
+      const auto* metric = static_cast<const uint8_t*>(heads.metric) + kSkipped;
+      for (uint32_t i = 16 * threadIdx.x; i < CrumbMetricBytes(kDim) - kSkipped;
+           i += 16 * blockDim.x) {
+        CopyAsync16(base + Block::kLower + i, metric + i);
+      }
+      CopyAsyncWait();
     }
-    CopyAsyncWait();
   }
 
+  // The next unit of these heads for a warp.
+  __device__ static uint32_t Take(uint32_t base) {
+    uint32_t n = 0;
+    if (Lane() == 0) {
+      asm volatile("atom.shared.add.u32 %0, [%1], 1;"
+                   : "=r"(n)
+                   : "r"(base + Block::kNext)
+                   : "memory");
+    }
+    return __shfl_sync(0xffffffffu, n, 0);
+  }
+
+  // Every block has its own run of units, through all heads: few tables to load, and few rows that
+  // are tried before there are 32 of them.
   __device__ static void Run(const CudaBatch& batch, const CudaCrumbSearch& search,
                              const CudaHeads* heads_table, uint32_t heads_count,
                              const float* scales) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     const uint32_t base = SharedAddress(shared_bytes);
-    CrumbWarp<kDim, kBits> warp(batch, search, scales, base);
+    CrumbWarp<kDim, kBits, kSearch> warp(batch, search, scales, base);
+    const auto share = [&](uint32_t block) {
+      return static_cast<uint32_t>(uint64_t{search.units} * block / gridDim.x);
+    };
+    const uint32_t begin = share(blockIdx.x), end = share(blockIdx.x + 1);
     const void* image = nullptr;
-    // Blocks take chunks of a unit for each warp in turn, through all heads: `skip` chunks of the
-    // next heads are of other blocks.
-    const uint32_t warps = blockDim.x / 32;
-    uint32_t skip = blockIdx.x;
-    for (uint32_t h = 0; h < heads_count; ++h) {
+    uint32_t first = 0;  // unit of the heads
+    for (uint32_t h = 0; h < heads_count && first < end; ++h) {
       const CudaHeads& heads = heads_table[h];
       const uint32_t count = heads.count, units = batch.page_count * count;
-      const uint32_t chunks = (units + warps - 1) / warps;
-      uint32_t chunk = skip;
-      if (chunk < chunks) {
-        __syncthreads();
-        LoadHeads(batch, heads, reinterpret_cast<BlockHeads*>(shared_bytes + Block::kHeads));
-        LoadTables(heads, image, base);
-        image = heads.image;
-        __syncthreads();
-        warp.Start(heads.metric);
-        for (bool flush = false; !flush; chunk += gridDim.x) {
-          flush = chunk >= chunks;
-          const uint32_t n = chunk * warps + threadIdx.x / 32;
-          if (flush || n < units) warp.Encode(n / count, heads.first + n % count, flush);
-        }
-        chunk -= gridDim.x;
+      const uint32_t from = max(begin, first) - first, to = min(end - first, units);
+      first += units;
+      if (from >= to) continue;
+      __syncthreads();
+      LoadHeads(batch, heads, reinterpret_cast<BlockHeads*>(shared_bytes + Block::kHeads));
+      LoadTables(heads, image, base);
+      image = heads.image;
+      if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
+      __syncthreads();
+      warp.Start(heads.metric);
+      for (bool flush = false; !flush;) {
+        const uint32_t n = Take(base);
+        flush = n >= to;
+        warp.Encode(n / count, heads.first + n % count, flush);
       }
-      skip = chunk - chunks;
     }
   }
 };
 
-template <int kDim, int kBits>
-__global__ void __launch_bounds__(CrumbWarpsOf<kDim>() * 32, 1)
+template <int kDim, int kBits, bool kSearch>
+__global__ void __launch_bounds__(CrumbWarpsOf<kDim, kSearch>() * 32, 1)
     CrumbEncode(const __grid_constant__ CudaBatch batch,
                 const __grid_constant__ CudaCrumbSearch search, const CudaHeads* heads,
                 uint32_t heads_count, const float* scales) {
-  CrumbEncodeKernel<kDim, kBits>::Run(batch, search, heads, heads_count, scales);
+  CrumbEncodeKernel<kDim, kBits, kSearch>::Run(batch, search, heads, heads_count, scales);
 }
 
 }  // namespace crumb::cuda

@@ -114,7 +114,7 @@ struct CrumbRange {
       inverses[k] = __float2half2_rn(inverse / (1.0f - 0.1f * static_cast<float>(k)));
       sums[k] = __float2half2_rn(0.0f);
     }
-#pragma unroll 2
+#pragma unroll 1
     for (int i = 0; i < kDim; i += 16) {
       uint4 words[2] = {FromShared<uint4>(row + 2 * i), FromShared<uint4>(row + 2 * i + 16)};
       auto* w = reinterpret_cast<uint32_t*>(words);
@@ -147,8 +147,9 @@ struct CrumbRange {
   }
 
   // REQUIRES: the row is BF16 in shared memory. `ranges` is 1 (effort draft), 4 (K) or 6 (V).
-  // `sums`: the plain gain is wanted.
-  __device__ static CrumbFit Find(uint32_t row, int ranges, bool sums) {
+  // kSearch: 4, and the plain gain is not wanted.
+  template <bool kSearch>
+  __device__ static CrumbFit Find(uint32_t row, int ranges) {
     const Extremes ends = ExtremesOf(row);
     const float peak = fmaxf(fabsf(ends.low), fabsf(ends.high));
     CrumbFit fit = {};
@@ -172,14 +173,12 @@ struct CrumbRange {
     fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low / range;
     float errors[kSteps] = {};
     const float inverse = Grid::kTop / range, offset = fit.zero - Grid::kMid;
-    if (ranges == 1) {
+    if constexpr (kSearch) {
+      Pass<4, false>(row, down, inverse, offset, &fit, errors);
+    } else if (ranges == 1) {
       Pass<1, true>(row, down, inverse, offset, &fit, errors);
     } else if (ranges == 4) {
-      if (sums) {
-        Pass<4, true>(row, down, inverse, offset, &fit, errors);
-      } else {
-        Pass<4, false>(row, down, inverse, offset, &fit, errors);
-      }
+      Pass<4, true>(row, down, inverse, offset, &fit, errors);
     } else {
       Pass<6, true>(row, down, inverse, offset, &fit, errors);
     }

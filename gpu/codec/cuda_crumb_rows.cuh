@@ -59,10 +59,10 @@ __device__ __forceinline__ uint64_t RawRowOf(const CudaBatch& batch, HeadsAt hea
   return place.first.x + slot * place.first.y + token * place.second.x + head * place.second.y;
 }
 
-template <int kDim, int kBits>
+template <int kDim, int kBits, bool kSearch>
 class CrumbRows {
  public:
-  using Share = CrumbShare<kDim, kBits>;
+  using Share = CrumbShare<kDim, kBits, kSearch>;
   static constexpr int kSteps = kDim / 16;
   static constexpr int kLaneColumns = kDim / 32;  // of a page mean
 
@@ -108,14 +108,8 @@ class CrumbRows {
     __syncwarp();
   }
 
-  // Adds x - static mean of the first `count` gathered rows to the sums of this lane's columns, in
-  // the reference's order.
-  __device__ void AddColumns(uint32_t count, uint32_t mean, float (&sums)[kLaneColumns]) const {
-    float base[kLaneColumns];
-#pragma unroll
-    for (int i = 0; i < kLaneColumns; ++i) {
-      base[i] = FromShared<float>(mean + 4 * (Lane() * kLaneColumns + i));
-    }
+  // Adds the first `count` gathered rows to the sums of this lane's columns.
+  __device__ void AddColumns(uint32_t count, float (&sums)[kLaneColumns]) const {
 #pragma unroll 4
     for (uint32_t row = 0; row < count; ++row) {
       const uint32_t at = share_ + row * Share::kRowPitch + Lane() * (2 * kLaneColumns);
@@ -124,7 +118,7 @@ class CrumbRows {
       for (int i = 0; i < kLaneColumns / 2; ++i) words[i] = FromShared<uint32_t>(at + 4 * i);
 #pragma unroll
       for (int i = 0; i < kLaneColumns; ++i) {
-        sums[i] += (i % 2 == 0 ? LowBf16(words[i / 2]) : HighBf16(words[i / 2])) - base[i];
+        sums[i] += i % 2 == 0 ? LowBf16(words[i / 2]) : HighBf16(words[i / 2]);
       }
     }
   }
@@ -136,7 +130,8 @@ class CrumbRows {
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
       // Sums of numbers may leave FP32: such rows fit into no level.
-      means[i] = fminf(fmaxf(sums[i] / static_cast<float>(unit.tokens), -3.3e38f), 3.3e38f);
+      const float own = FromShared<float>(mean + 4 * (Lane() * kLaneColumns + i));
+      means[i] = fminf(fmaxf(sums[i] / static_cast<float>(unit.tokens) - own, -3.3e38f), 3.3e38f);
       largest = fmaxf(largest, fabsf(means[i]));
     }
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
@@ -161,31 +156,18 @@ class CrumbRows {
   // Gathered rows minus `base` (shared memory, FP32; 0: nothing) times the rotation, in place, as
   // BF16; too large becomes infinite.
   __device__ void Rotate(uint32_t base) const {
+    // Without search there are more warps, and each has fewer registers.
+    if constexpr (kDim == 256 || !kSearch) {
 #pragma unroll 1
-    for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t rows = share_ + 16 * half * Share::kRowPitch;
-      uint32_t a[kSteps][4];
-      const uint32_t from = rows + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) LoadMatrix(from + 32 * s, a[s]);
-      if (base != 0) Centre(base, a);
-      __syncwarp();
-#pragma unroll
-      for (int first = 0; first < kDim; first += kPassN) {
-        constexpr int kImageN = kDim < 128 ? kDim : 128;
-        float d[kPassN / 2];
-#pragma unroll
-        for (int i = 0; i < kPassN / 2; ++i) d[i] = 0.0f;
-        MultiplyByWarp<kSteps, kPassN, kImageN>(
-            a, image_ + first / kImageN * (kDim * kImageN * 2) + first % kImageN * 128, d);
-        Store(rows, first, d);
-      }
+      for (uint32_t first = 0; first < kCrumbRows; first += 16) RotateTiles<1>(base, first);
+    } else {
+      RotateTiles<2>(base, 0);
     }
     __syncwarp();
   }
 
  private:
-  static constexpr int kPassN = 64;
+  static constexpr int kPassN = 32;  // columns at a time
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
   static constexpr int kRun = kDim / kPlanes / 4;  // neighbouring columns of a lane
 
@@ -201,8 +183,61 @@ class CrumbRows {
     }
   }
 
+  // kTiles times 16 rows. WHY together: the image is read once for both.
+  template <int kTiles>
+  __device__ void RotateTiles(uint32_t base, uint32_t first_row) const {
+    constexpr uint32_t kImageN = kDim < 128 ? kDim : 128;
+    const uint32_t rows = share_ + first_row * Share::kRowPitch;
+    uint32_t a[kTiles][kSteps][4];
+    const uint32_t from = rows + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        LoadMatrix(from + 16 * m * Share::kRowPitch + 32 * s, a[m][s]);
+      }
+      if (base != 0) Centre(base, a[m]);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (uint32_t first = 0; first < kDim; first += kPassN) {
+      float d[kTiles][kPassN / 2] = {};
+      const uint32_t image =
+          image_ + first / kImageN * (kDim * kImageN * 2) + first % kImageN * 128;
+#pragma unroll
+      for (int s = 0; s < kSteps; s += 2) {
+        const uint32_t chunk = static_cast<uint32_t>(s & 3) * 2 + Lane() / 8;
+#pragma unroll
+        for (int t = 0; t < kPassN / 8; ++t) {
+          uint32_t b[4];
+          LoadMatrix(image + (s >> 2) * (kImageN * 128) + (8 * t + Lane() % 8) * 128 +
+                         ((chunk ^ Lane() % 8) << 4),
+                     b);
+#pragma unroll
+          for (int m = 0; m < kTiles; ++m) {
+            float(&to)[4] = *reinterpret_cast<float(*)[4]>(&d[m][4 * t]);
+            MultiplyBf16(a[m][s], b[0], b[1], to);
+            MultiplyBf16(a[m][s + 1], b[2], b[3], to);
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        Store(rows + 16 * m * Share::kRowPitch, first, d[m]);
+      }
+    }
+  }
+
+  __device__ static void MultiplyBf16(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                      float (&d)[4]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+
   // Element `at` of a lane is column ColumnOf(at) of the row: the image is the affine encoder's.
-  __device__ static void Store(uint32_t rows, int first, const float (&d)[kPassN / 2]) {
+  __device__ static void Store(uint32_t rows, uint32_t first, const float (&d)[kPassN / 2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t row = rows + (LaneRow() + 8 * half) * Share::kRowPitch;

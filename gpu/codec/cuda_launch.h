@@ -16,6 +16,7 @@ struct CudaForm {
   uint32_t bits = 0;
   bool grouped = false;  // more than one scale in a row
   bool base = false;     // some tensor has a mean
+  bool search = false;   // crumb encoders: K with a metric
   friend bool operator==(const CudaForm&, const CudaForm&) = default;
 };
 
@@ -33,7 +34,6 @@ struct CudaLaunch {
 struct CudaCrumbLaunch {
   CudaLaunch base;
   CudaCrumbSearch search = {};
-  const CudaHeads* table = nullptr;  // base.heads, in host memory
   uint32_t shared_bytes = 0;         // of a block at most, on this device
 };
 

@@ -30,9 +30,11 @@ constexpr KernelTuning EncodeTuningOf() {
 }
 
 // Warps of a block of the crumb encoders at most; fewer where shared memory has no room for them.
-template <int kDim>
+// kSearch: those with error feedback.
+template <int kDim, bool kSearch>
 constexpr int CrumbWarpsOf() {
-  return 8;
+  if constexpr (kSearch) return kDim == 64 ? 12 : 8;
+  return 16;
 }
 
 }  // namespace crumb
