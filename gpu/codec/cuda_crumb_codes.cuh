@@ -70,49 +70,57 @@ class CrumbCodes {
     return sums;
   }
 
-  // With error feedback: codes and `ee`. The whole warp.
-  __device__ float Feedback(const CrumbMetricAt& metric, float scale, float zero) const {
+  // With error feedback: codes, and their errors for the blocks to come. kGain: all sums, else `ee`
+  // alone. The whole warp.
+  template <bool kGain>
+  __device__ CrumbSums Feedback(const CrumbMetricAt& metric, float scale, float zero) const {
     const float inverse = 1.0f / scale;
     float ee = 0.0f;  // in steps
+    TileSums tile;
 #pragma unroll 1
     for (int b = kBlocks - 1; b >= 0; --b) {
-      float u[16];
-      Pushed(metric, b, u);
-      Block(metric, b, inverse, zero, u, &ee);
+      float u[16], pushed[2][2][4] = {}, own[2][2][4];
+      if constexpr (kGain) Multiply<true>(row_operand_ + 32 * b, Operand(metric, b, b), own);
+#pragma unroll 2
+      for (int k = b + 1; k < kBlocks; ++k) {
+        const uint4 w = Operand(metric, k, b);
+        Multiply<false, Share::kErrorPitch>(error_operand_ + 32 * k, w, pushed);
+        if constexpr (kGain) Multiply<false>(row_operand_ + 32 * k, w, own);
+      }
+      ToLanes(b, pushed, u);
+      Block<!kGain>(metric, b, inverse, zero, u, &ee);
+      if constexpr (kGain) {
+        Multiply<false, Share::kErrorPitch>(error_operand_ + 32 * b, Operand(metric, b, b), pushed);
+        tile.Add(metric.diagonal + 64 * b, own, pushed);
+      }
     }
     __syncwarp();
-    return ee * scale * scale;
+    if constexpr (kGain) return tile.OfRows(scale);
+    CrumbSums sums;
+    sums.ee = ee * scale * scale;
+    return sums;
   }
 
-  // `ye` and `yy` of the codes that lie there; `redo`: other codes were made since theirs, so their
-  // errors are made again. The whole warp.
-  __device__ void Gain(const CrumbMetricAt& metric, float scale, float zero, bool redo,
-                       CrumbSums* sums) const {
-    if (redo) RedoErrors(1.0f / scale, zero);
-    float yy[4] = {}, ye[4] = {};  // of rows g, g + 8, g + 16, g + 24
+  // All sums of the codes that lie there, which need not be those that were made last. The whole
+  // warp.
+  __device__ CrumbSums Gain(const CrumbMetricAt& metric, float scale, float zero) const {
+    RedoErrors(1.0f / scale, zero);
+    TileSums tile;
 #pragma unroll 1
     for (int b = 0; b < kBlocks; ++b) {
-      float own[2][2][4] = {}, errors[2][2][4] = {};
+      float own[2][2][4], errors[2][2][4];
+      const uint4 first = Operand(metric, b, b);
+      Multiply<true>(row_operand_ + 32 * b, first, own);
+      Multiply<true, Share::kErrorPitch>(error_operand_ + 32 * b, first, errors);
 #pragma unroll 2
-      for (int k = b; k < kBlocks; ++k) {
+      for (int k = b + 1; k < kBlocks; ++k) {
         const uint4 w = Operand(metric, k, b);
-        Multiply<Share::kRowPitch>(row_operand_ + 32 * k, w, own);
-        Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, w, errors);
+        Multiply<false>(row_operand_ + 32 * k, w, own);
+        Multiply<false, Share::kErrorPitch>(error_operand_ + 32 * k, w, errors);
       }
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const auto d =
-            FromShared<float2>(metric.diagonal + 64 * b + 32 * n + 8 * LaneColumn());
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float y = own[i / 4][n][i % 4], heavy = (i % 2 == 0 ? d.x : d.y) * y;
-          yy[i / 2] = fmaf(heavy, y, yy[i / 2]);
-          ye[i / 2] = fmaf(heavy, errors[i / 4][n][i % 4], ye[i / 2]);
-        }
-      }
+      tile.Add(metric.diagonal + 64 * b, own, errors);
     }
-    sums->yy = OfRow(yy);
-    sums->ye = OfRow(ye) * scale;
+    return tile.OfRows(scale);
   }
 
   // Packed codes of this lane's row.
@@ -207,13 +215,52 @@ class CrumbCodes {
     }
   }
 
+  // kFresh: d is written, else added to.
+  template <bool kFresh>
   __device__ static void MultiplyHalf(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                       float (&d)[4]) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (kFresh) {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+    } else {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
   }
+
+  // Sums over a tile of 32 rows in the order of tensor cores: rows g, g + 8, g + 16 and g + 24.
+  struct TileSums {
+    float ee[4] = {}, ye[4] = {}, yy[4] = {};
+
+    // L^T y and L^T e of a block, its D at `diagonal`.
+    __device__ void Add(uint32_t diagonal, const float (&y)[2][2][4], const float (&e)[2][2][4]) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const auto d = FromShared<float2>(diagonal + 32 * n + 8 * LaneColumn());
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float weight = i % 2 == 0 ? d.x : d.y;
+          const float own = y[i / 4][n][i % 4], error = e[i / 4][n][i % 4];
+          const float heavy = weight * own;
+          yy[i / 2] = fmaf(heavy, own, yy[i / 2]);
+          ye[i / 2] = fmaf(heavy, error, ye[i / 2]);
+          ee[i / 2] = fmaf(weight * error, error, ee[i / 2]);
+        }
+      }
+    }
+    // Of this lane's row; errors were in steps of `scale`.
+    __device__ CrumbSums OfRows(float scale) {
+      CrumbSums sums;
+      sums.ee = OfRow(ee) * scale * scale;
+      sums.ye = OfRow(ye) * scale;
+      sums.yy = OfRow(yy);
+      return sums;
+    }
+  };
 
   __device__ static uint4 Operand(const CrumbMetricAt& metric, int k, int b) {
     const uint32_t at = CrumbOperand(kBlocks, static_cast<uint32_t>(k), static_cast<uint32_t>(b));
@@ -227,32 +274,20 @@ class CrumbCodes {
   }
 
   // 32 rows of a block times L of two blocks. Rows 16 apart lie alike.
-  template <uint32_t kPitch>
+  template <bool kFresh, uint32_t kPitch = Share::kRowPitch>
   __device__ static void Multiply(uint32_t at, const uint4& w, float (&d)[2][2][4]) {
     uint32_t a[2][4];
     LoadMatrix(at, a[0]);
     LoadMatrix(at + 16 * kPitch, a[1]);
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
-      MultiplyHalf(a[m], w.x, w.y, d[m][0]);
-      MultiplyHalf(a[m], w.z, w.w, d[m][1]);
+      MultiplyHalf<kFresh>(a[m], w.x, w.y, d[m][0]);
+      MultiplyHalf<kFresh>(a[m], w.z, w.w, d[m][1]);
     }
   }
 
-  // What the errors of blocks after b push into this lane's row, in steps. WHY two sums: a product
-  // waits for the one before it that adds to the same.
-  __device__ void Pushed(const CrumbMetricAt& metric, int b, float (&u)[16]) const {
-    float even[2][2][4] = {}, odd[2][2][4] = {};
-    int k = b + 1;
-#pragma unroll 1
-    for (; k + 1 < kBlocks; k += 2) {
-      const uint4 w = Operand(metric, k, b), v = Operand(metric, k + 1, b);
-      Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, w, even);
-      Multiply<Share::kErrorPitch>(error_operand_ + 32 * (k + 1), v, odd);
-    }
-    if (k < kBlocks) {
-      Multiply<Share::kErrorPitch>(error_operand_ + 32 * k, Operand(metric, k, b), even);
-    }
+  // A tile of sums from the order of tensor cores to one row in each lane.
+  __device__ void ToLanes(int b, const float (&d)[2][2][4], float (&u)[16]) const {
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
@@ -262,8 +297,7 @@ class CrumbCodes {
         for (int half = 0; half < 2; ++half) {
           const uint32_t row = 16 * m + 8 * half + LaneRow();
           ToShared(ErrorChunk(row, 2 * b + 2 * n + LaneColumn() / 2) + 8 * (LaneColumn() & 1),
-                   make_float2(even[m][n][2 * half] + odd[m][n][2 * half],
-                               even[m][n][2 * half + 1] + odd[m][n][2 * half + 1]));
+                   make_float2(d[m][n][2 * half], d[m][n][2 * half + 1]));
         }
       }
     }
@@ -275,6 +309,8 @@ class CrumbCodes {
     }
   }
 
+  // One code after the other. kErrors: adds to `ee`.
+  template <bool kErrors>
   __device__ void Block(const CrumbMetricAt& metric, int b, float inverse, float zero,
                         float (&u)[16], float* ee) const {
     float t[16];
@@ -298,7 +334,7 @@ class CrumbCodes {
       const float rest = u[i] - code;
       t[i] -= code;
       PushInside(triangle, i, t[i], u);
-      *ee = fmaf(weight * rest, rest, *ee);
+      if constexpr (kErrors) *ee = fmaf(weight * rest, rest, *ee);
     }
     StoreCodes(b, packed);
     StoreErrors(b, t);

@@ -29,8 +29,7 @@ struct CrumbDispatch {
     const uint32_t page_tokens = base.batch.page_tokens;
     const uint32_t warps = Warps<kBits, kSearch>(page_tokens, launch.shared_bytes);
     if (warps == 0) return cudaErrorInvalidConfiguration;
-    const uint32_t blocks = std::min((launch.search.units + warps - 1) / warps,
-                                     base.multiprocessors);
+    const uint32_t blocks = std::min(launch.search.units, base.multiprocessors);
     CrumbEncode<kDim, kBits, kSearch>
         <<<blocks, warps * 32, CrumbBlock<kDim, kBits, kSearch>::Bytes(warps, page_tokens),
            static_cast<cudaStream_t>(base.stream)>>>(base.batch, launch.search, base.heads,

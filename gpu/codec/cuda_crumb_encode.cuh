@@ -267,12 +267,13 @@ class CrumbWarp {
     CrumbSums sums;
   };
 
-  __device__ CrumbSums CodesOf(const CrumbFit& fit, const Candidate& candidate, float per_unit) {
+  // `alone`: there are no others to choose from.
+  __device__ CrumbSums CodesOf(const CrumbFit& fit, const Candidate& candidate, float per_unit,
+                               bool alone) {
     const float scale = candidate.scale.value * per_unit;
     if constexpr (kSearch) {
-      CrumbSums sums;
-      sums.ee = codes_.Feedback(metric_, scale, candidate.zero.value);
-      return sums;
+      return alone ? codes_.template Feedback<true>(metric_, scale, candidate.zero.value)
+                   : codes_.template Feedback<false>(metric_, scale, candidate.zero.value);
     }
     if (is_v_) return codes_.template Plain<false>(fit, scale, candidate.zero.value);
     return codes_.template Plain<true>(fit, scale, candidate.zero.value);
@@ -310,7 +311,7 @@ class CrumbWarp {
     for (int k = 0; k < count; ++k) {
       Candidate trial = start;
       if (count > 1) Stretch(fit, k, &trial);
-      trial.sums = CodesOf(fit, trial, per_unit);
+      trial.sums = CodesOf(fit, trial, per_unit, count == 1);
       if (k != 0 && !(trial.sums.ee < best.sums.ee)) continue;
       best = trial;
       codes_.Take(words);
@@ -318,7 +319,9 @@ class CrumbWarp {
     codes_.Put(words);
     __syncwarp();
     if constexpr (kSearch) {
-      codes_.Gain(metric_, best.scale.value * per_unit, best.zero.value, count > 1, &best.sums);
+      if (count > 1) {
+        best.sums = codes_.Gain(metric_, best.scale.value * per_unit, best.zero.value);
+      }
     }
     return Finished(fit, best, unit, job);
   }

@@ -126,25 +126,36 @@ class CrumbRows {
   // p and sigma of the mean into the payload, m + bf16(p sigma) into the base.
   __device__ void StorePageMean(const CrumbUnit& unit, HeadsAt heads, uint32_t mean,
                                 const float (&sums)[kLaneColumns]) const {
+    const float share = 1.0f / static_cast<float>(unit.tokens);
     float means[kLaneColumns], largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
       // Sums of numbers may leave FP32: such rows fit into no level.
       const float own = FromShared<float>(mean + 4 * (Lane() * kLaneColumns + i));
-      means[i] = fminf(fmaxf(sums[i] / static_cast<float>(unit.tokens) - own, -3.3e38f), 3.3e38f);
+      means[i] = fminf(fmaxf(fmaf(sums[i], share, -own), -3.3e38f), 3.3e38f);
       largest = fmaxf(largest, fabsf(means[i]));
     }
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
     const uint32_t sigma_bits = PackBf16(largest / 127.0f, 0.0f) & 0xffffu;
     const float sigma = LowBf16(sigma_bits);
+    const float per_sigma = sigma < 0x1p-120f ? 0.0f : 1.0f / sigma;
     uint8_t* side = unit.block + heads.side_offset();
+    uint32_t packed[(kLaneColumns + 3) / 4] = {};
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
       const uint32_t column = Lane() * kLaneColumns + i;
-      const float p = sigma == 0.0f ? 0.0f : fminf(fmaxf(rintf(means[i] / sigma), -127.0f), 127.0f);
-      side[column] = static_cast<uint8_t>(static_cast<int8_t>(p));
+      const float p = fminf(fmaxf(rintf(means[i] * per_sigma), -127.0f), 127.0f);
+      packed[i / 4] |= (static_cast<uint32_t>(static_cast<int>(p)) & 0xffu) << (8 * (i % 4));
       const float shift = LowBf16(PackBf16(p * sigma, 0.0f));
       ToShared(share_ + Share::kBase + 4 * column, FromShared<float>(mean + 4 * column) + shift);
+    }
+    if constexpr (kLaneColumns == 2) {
+      reinterpret_cast<uint16_t*>(side)[Lane()] = static_cast<uint16_t>(packed[0]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLaneColumns / 4; ++i) {
+        reinterpret_cast<uint32_t*>(side)[Lane() * (kLaneColumns / 4) + i] = packed[i];
+      }
     }
     if (Lane() == 0) {
       *reinterpret_cast<uint16_t*>(side + kDim) = static_cast<uint16_t>(sigma_bits);
@@ -156,8 +167,7 @@ class CrumbRows {
   // Gathered rows minus `base` (shared memory, FP32; 0: nothing) times the rotation, in place, as
   // BF16; too large becomes infinite.
   __device__ void Rotate(uint32_t base) const {
-    // Without search there are more warps, and each has fewer registers.
-    if constexpr (kDim == 256 || !kSearch) {
+    if constexpr (kDim == 256) {
 #pragma unroll 1
       for (uint32_t first = 0; first < kCrumbRows; first += 16) RotateTiles<1>(base, first);
     } else {
@@ -167,7 +177,8 @@ class CrumbRows {
   }
 
  private:
-  static constexpr int kPassN = 32;  // columns at a time
+  // Columns at a time. Without search there are more warps, and each has fewer registers.
+  static constexpr int kPassN = kSearch ? 32 : 16;
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
   static constexpr int kRun = kDim / kPlanes / 4;  // neighbouring columns of a lane
 
@@ -242,12 +253,12 @@ class CrumbRows {
     for (int half = 0; half < 2; ++half) {
       const uint32_t row = rows + (LaneRow() + 8 * half) * Share::kRowPitch;
 #pragma unroll
-      for (int i = 0; i < kPassN / 4; i += kRun < 8 ? 4 : 8) {
+      for (int i = 0; i < kPassN / 4; i += kRun < 8 || kPassN < 32 ? 4 : 8) {
         const auto pair = [&](int j) {
           return PackBf16OrInfinity(d[2 * (i + j) + 2 * half], d[2 * (i + j) + 2 * half + 1]);
         };
         const uint32_t at = row + 2 * ColumnOf<kDim, kPlanes>(first / 4 + i, false);
-        if constexpr (kRun < 8) {
+        if constexpr (kRun < 8 || kPassN < 32) {
           ToShared(at, make_uint2(pair(0), pair(2)));
         } else {
           ToShared(at, make_uint4(pair(0), pair(2), pair(4), pair(6)));
