@@ -112,8 +112,9 @@ class CudaCodec::Builder {
     const auto key = std::make_tuple(rotation.data(), tensor.dim, tensor.pack.bits == 4, encode);
     const auto [it, added] = images_.try_emplace(key, 0);
     if (added) {
-      const std::vector<uint16_t> image =
-          encode ? CudaEncodeImage(tensor.pack, rotation) : CudaDecodeImage(tensor.pack, rotation);
+      const std::vector<uint16_t> image = !encode  ? CudaDecodeImage(tensor.pack, rotation)
+                                          : crumb_ ? CudaOperandImage(tensor.pack, rotation)
+                                                   : CudaEncodeImage(tensor.pack, rotation);
       it->second = Append(image.data(), 2 * image.size());
     }
     return it->second;

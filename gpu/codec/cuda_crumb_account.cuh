@@ -43,21 +43,20 @@ __device__ __noinline__ PlainErrors PlainErrorsOf(CrumbCodes<kDim, kBits, kSearc
                                                   float unit, float scale, float zero) {
   PlainErrors out = {};
 #pragma unroll 1
-  for (uint32_t i = 0; i < kDim; ++i) {
-    const float y = codes.ElementAt(i) * unit;
-    const float level = __fmul_rn(__fsub_rn(static_cast<float>(codes.CodeAt(i)), zero), scale);
-    const float e = y - LowBf16(PackBf16(level, 0.0f));
-    out.error = fmaf(e, e, out.error);
-    out.energy = fmaf(y, y, out.energy);
+  for (int b = 0; b < kDim / 16; ++b) {
+    float y[16], code[16];
+    codes.LoadBlock(b, y);
+    codes.LoadCodes(b, code);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float own = y[i] * unit;
+      const float level = __fmul_rn(__fsub_rn(code[i], zero), scale);
+      const float e = own - LowBf16(PackBf16(level, 0.0f));
+      out.error = fmaf(e, e, out.error);
+      out.energy = fmaf(own, own, out.energy);
+    }
   }
   return out;
-}
-
-__device__ __forceinline__ void AddRowSample(CudaPageReport* report, uint32_t kind, float error,
-                                             float energy) {
-  atomicAdd(&report->rows[kind], 1u);
-  atomicAdd(&report->error[kind], error);
-  atomicAdd(&report->energy[kind], energy);
 }
 
 __device__ __forceinline__ void ReportBadRow(CudaPageReport* report, uint32_t tensor, uint32_t head,

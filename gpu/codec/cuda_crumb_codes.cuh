@@ -138,37 +138,8 @@ class CrumbCodes {
       ToShared(CodeRow() + 4 * i, make_uint2(words[i], words[i + 1]));
     }
   }
-  __device__ uint32_t CodeAt(uint32_t i) const {
-    constexpr uint32_t kPlane = kDim / kPlanes;
-    uint32_t code = Byte(i % kPlane) >> (8 / kPlanes * (i / kPlane)) & ((1u << (8 / kPlanes)) - 1);
-    if constexpr (kBits == 3) code |= (Byte(kPlane + i / 8) >> i % 8 & 1u) << 2;
-    return code;
-  }
-  // Element of this lane's row, in the row's units.
-  __device__ float ElementAt(uint32_t i) const {
-    uint16_t bits;
-    asm volatile("ld.shared.b16 %0, [%1];" : "=h"(bits) : "r"(row_ + 2 * i));
-    return __half2float(__ushort_as_half(bits));
-  }
 
- private:
-  // Adding this leaves the nearest integer, ties to even, in the last place.
-  static constexpr float kRounder = 0x1.8p23f;
-  static constexpr uint32_t kRounderBits = 0x4b400000u;
-  static constexpr uint32_t kLargeBits = 0x4b000000u;  // 2^23: small integers in its last places
-  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
-
-  __device__ uint32_t CodeRow() const {
-    return share_ + Share::kCodes + Lane() * Share::kCodePitch;
-  }
-  __device__ uint32_t Byte(uint32_t i) const {
-    uint16_t value;
-    asm volatile("{\n.reg .u8 b;\nld.shared.u8 b, [%1];\ncvt.u16.u8 %0, b;\n}\n"
-                 : "=h"(value)
-                 : "r"(CodeRow() + i));
-    return value;
-  }
-
+  // A block of this lane's row, in the row's units, and its codes.
   __device__ void LoadBlock(int b, float (&y)[16]) const {
     const uint4 words[2] = {FromShared<uint4>(row_ + 32 * b),
                             FromShared<uint4>(row_ + 32 * b + 16)};
@@ -179,7 +150,33 @@ class CrumbCodes {
       y[2 * j + 1] = __high2float(AsHalf2(w[j]));
     }
   }
+  __device__ void LoadCodes(int b, float (&codes)[16]) const {
+    const auto words = FromShared<uint4>(CodeRow() + 16 * (b % kPlaneBlocks));
+    const uint32_t shift = static_cast<uint32_t>(b / kPlaneBlocks) * (8 / kPlanes);
+    const uint32_t w[4] = {words.x >> shift, words.y >> shift, words.z >> shift, words.w >> shift};
+    uint32_t tops = 0;  // the third bits
+    if constexpr (kBits == 3) {
+      tops = FromShared<uint32_t>(CodeRow() + kDim / 4 + 4 * (b / 2)) >> 16 * (b % 2);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      uint32_t code = w[i / 4] >> (8 * (i % 4)) & ((1u << (8 / kPlanes)) - 1);
+      if constexpr (kBits == 3) code |= (tops >> i & 1u) << 2;
+      codes[i] = __uint_as_float(code | kLargeBits) - __uint_as_float(kLargeBits);
+    }
+  }
 
+ private:
+  // Adding this leaves the nearest integer, ties to even, in the last place.
+  static constexpr float kRounder = 0x1.8p23f;
+  static constexpr uint32_t kRounderBits = 0x4b400000u;
+  static constexpr uint32_t kLargeBits = 0x4b000000u;  // 2^23: small integers in its last places
+  static constexpr int kPlanes = kBits == 4 ? 2 : 4;
+  static constexpr int kPlaneBlocks = kBlocks / kPlanes;
+
+  __device__ uint32_t CodeRow() const {
+    return share_ + Share::kCodes + Lane() * Share::kCodePitch;
+  }
   // Code i of a block, the low bits of `m`, into byte i % 4.
   __device__ static void Pack(float m, int i, uint32_t* packed) {
     *packed += __float_as_uint(m) << (8 * (i % 4));
@@ -191,7 +188,6 @@ class CrumbCodes {
     constexpr uint32_t kRest = kRounderBits * 0x01010101u;
 #pragma unroll
     for (int i = 0; i < 4; ++i) packed[i] -= kRest;
-    constexpr int kPlaneBlocks = kBlocks / kPlanes;
     const int plane = b / kPlaneBlocks;
     const uint32_t at = CodeRow() + 16 * (b % kPlaneBlocks);
     constexpr uint32_t kMask = (1u << (8 / kPlanes)) - 1;
@@ -366,22 +362,11 @@ class CrumbCodes {
     __syncwarp();
 #pragma unroll 1
     for (int b = 0; b < kBlocks; ++b) {
-      constexpr int kPlaneBlocks = kBlocks / kPlanes;
-      const auto words = FromShared<uint4>(CodeRow() + 16 * (b % kPlaneBlocks));
-      const uint32_t shift = static_cast<uint32_t>(b / kPlaneBlocks) * (8 / kPlanes);
-      const uint32_t w[4] = {words.x >> shift, words.y >> shift, words.z >> shift,
-                             words.w >> shift};
-      uint32_t tops = 0;  // the third bits
-      if constexpr (kBits == 3) tops = FromShared<uint32_t>(CodeRow() + kDim / 4 + 4 * (b / 2)) >> 16 * (b % 2);
-      float t[16];
+      float t[16], codes[16];
       LoadBlock(b, t);
+      LoadCodes(b, codes);
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        uint32_t code = w[i / 4] >> (8 * (i % 4)) & ((1u << (8 / kPlanes)) - 1);
-        if constexpr (kBits == 3) code |= (tops >> i & 1u) << 2;
-        t[i] = fmaf(t[i], inverse, zero) -
-               (__uint_as_float(code | kLargeBits) - __uint_as_float(kLargeBits));
-      }
+      for (int i = 0; i < 16; ++i) t[i] = fmaf(t[i], inverse, zero) - codes[i];
       StoreErrors(b, t);
     }
   }

@@ -17,8 +17,9 @@ template <int kDim, int kBits, bool kSearch>
 struct CrumbBlock {
   using Share = CrumbShare<kDim, kBits, kSearch>;
   static constexpr bool kLowerShared = CrumbCodes<kDim, kBits, kSearch>::kLowerShared;
-  static constexpr uint32_t kImage = 0;  // multiple of 1024
-  static constexpr uint32_t kLower = kDim * kDim * 2;
+  static constexpr bool kImageShared = CrumbRows<kDim, kBits, kSearch>::kImageShared;
+  static constexpr uint32_t kImage = 0;
+  static constexpr uint32_t kLower = kImageShared ? kDim * kDim * 2 : 0;
   static constexpr uint32_t kTriangle =
       kLower + (kSearch && kLowerShared ? CrumbLowerBytes(kDim) : 0);
   static constexpr uint32_t kDiagonal = kTriangle + (kSearch ? CrumbTriangleBytes(kDim) : 0);
@@ -56,7 +57,8 @@ class CrumbWarp {
   }
 
   // The block works on other heads now, and these are their tables.
-  __device__ void Start(const void* metric) {
+  __device__ void Start(const void* image, const void* metric) {
+    rows_.SetImage(image);
     metric_.lower = static_cast<const uint4*>(metric);
     is_v_ = !kSearch && heads_.is_v();
     has_side_ = heads_.has_side();
@@ -141,6 +143,14 @@ class CrumbWarp {
     // The last rows lie there since the mean was taken.
     const bool there = has_side_ && (group + 1) * kCrumbRows >= unit.tokens;
     if (!there) Gather(unit, job.row);
+    if (job.sampled) {
+      const float energy = rows_.Energy();
+      CudaPageReport* report = batch_.reports + unit.page;
+      if (job.has) {
+        atomicAdd(&report->rows[is_v_ ? 1 : 0], 1u);
+        atomicAdd(&report->energy[is_v_ ? 1 : 0], energy);
+      }
+    }
     return job;
   }
 
@@ -154,7 +164,7 @@ class CrumbWarp {
       __syncwarp();
       return;
     }
-    Settle(report, job.has, row.unfit, job.sampled, row.plain_error, address_);
+    Settle(report, job.has, row.unfit, job.sampled, row.plain_error);
     const uint32_t count = __popc(__ballot_sync(0xffffffffu, job.has));
     if (flagged && Lane() == 0) atomicAdd(&report->rows_static, count);
   }
@@ -170,13 +180,15 @@ class CrumbWarp {
   }
 
   // What a row adds to its page's report once it is decided.
-  __device__ void Settle(CudaPageReport* report, bool has, bool unfit, bool sampled, float error,
-                         uint64_t address) const {
+  __device__ void Settle(CudaPageReport* report, bool has, bool unfit, bool sampled,
+                         float error) const {
     if (has && unfit) atomicAdd(&report->unfit, 1u);
-    if (!has || !sampled) return;
-    AddRowSample(report, is_v_ ? 1 : 0, error, LookAtRaw<kDim>(address).energy);
+    if (has && sampled) atomicAdd(&report->error[is_v_ ? 1 : 0], error);
   }
 
+  // Of a row that waits: page, metric error, and its row with the plain error as BF16 (sign:
+  // unfit).
+  __device__ uint32_t RetryAt(uint32_t i) const { return share_ + Share::kRetries + 12 * i; }
   __device__ uint32_t MetricAt() const { return share_ + Share::kRowErrors; }
   __device__ uint32_t PlainAt() const { return MetricAt() + 4 * batch_.page_tokens; }
 
@@ -200,13 +212,13 @@ class CrumbWarp {
     const float plain = has ? FromShared<float>(PlainAt() + 4 * row) : 0.0f;
     const bool waits = has && metric > bound;
     const bool sampled = SampledRow(unit.page, unit.head, group * kCrumbRows, heads_.tensor());
-    Settle(batch_.reports + unit.page, has && !waits, signbit(plain), sampled, fabsf(plain),
-           sampled && has && !waits ? AddressOf(unit, row) : 0);
+    Settle(batch_.reports + unit.page, has && !waits, signbit(plain), sampled, fabsf(plain));
     const uint32_t all = __ballot_sync(0xffffffffu, waits);
     if (waits) {
-      const uint32_t at = waiting_ + __popc(all & ((1u << Lane()) - 1));
-      ToShared(share_ + Share::kRetries + at * sizeof(CrumbRetry),
-               CrumbRetry{unit.page, row, metric, plain});
+      const uint32_t at = RetryAt(waiting_ + __popc(all & ((1u << Lane()) - 1)));
+      ToShared(at, unit.page);
+      ToShared(at + 4, metric);
+      ToShared(at + 8, row << 16 | PackBf16(plain, 0.0f));
     }
     waiting_ += __popc(all);
     __syncwarp();
@@ -219,14 +231,14 @@ class CrumbWarp {
     job.base = mean_;
     job.has = Lane() < count;
     if (job.has) {
-      const auto retry = FromShared<CrumbRetry>(share_ + Share::kRetries +
-                                                (waiting_ + Lane()) * sizeof(CrumbRetry));
-      job.unit = UnitAt(batch_, heads_, retry.page, heads_.first());
-      job.row = retry.row;
-      job.metric_error = retry.metric_error;
-      job.plain_error = retry.plain_error;
+      const uint32_t at = RetryAt(waiting_ + Lane());
+      const uint32_t packed = FromShared<uint32_t>(at + 8);
+      job.unit = UnitAt(batch_, heads_, FromShared<uint32_t>(at), heads_.first());
+      job.row = packed >> 16;
+      job.metric_error = FromShared<float>(at + 4);
+      job.plain_error = LowBf16(packed);
       job.sampled =
-          SampledRow(retry.page, heads_.first(), retry.row & ~(kCrumbRows - 1), heads_.tensor());
+          SampledRow(job.unit.page, heads_.first(), job.row & ~(kCrumbRows - 1), heads_.tensor());
     }
     Gather(job.unit, job.row);
     return job;
@@ -240,7 +252,7 @@ class CrumbWarp {
       atomicAdd(&report->rows_static, 1u);
     }
     Settle(report, job.has, better ? row.unfit : signbit(job.plain_error), job.sampled,
-           better ? row.plain_error : fabsf(job.plain_error), address_);
+           better ? row.plain_error : fabsf(job.plain_error));
     __syncwarp();
   }
 
@@ -296,8 +308,9 @@ class CrumbWarp {
   __device__ Row Quantise(const Job& job) {
     rows_.Rotate(job.base);
     const bool draft = search_.effort == kEffortDraft;
-    const CrumbFit fit = CrumbRange<kDim, kBits>::template Find<kSearch>(
-        rows_.Row(), draft ? 1 : is_v_ ? 6 : 4);
+    const CrumbFit fit = CrumbRange<kDim, kBits>::template Find<kSearch>(rows_.Row(), draft   ? 1
+                                                                                      : is_v_ ? 6
+                                                                                              : 4);
     __syncwarp();
     const float unit = fit.unit == 0.0f ? 1.0f : fit.unit;
     const float per_unit = __uint_as_float(0x7f000000u - __float_as_uint(unit));
@@ -353,8 +366,7 @@ class CrumbWarp {
     row.metric_error = fminf(fmaxf(error, 0.0f) * unit * unit, kWorst);
     const bool judged = job.has && row.clamped;
     if (job.sampled || judged) {
-      const cuda::PlainErrors errors =
-          PlainErrorsOf(codes_, unit, scale.value, best.zero.value);
+      const cuda::PlainErrors errors = PlainErrorsOf(codes_, unit, scale.value, best.zero.value);
       row.plain_error = errors.error;
       if (judged) {
         const float energy = fmaxf(errors.energy, LookAtRaw<kDim>(address_).energy);
@@ -369,7 +381,7 @@ class CrumbWarp {
   const float* scales_;
   const HeadsAt heads_;
   const uint32_t mean_, share_;
-  const CrumbRows<kDim, kBits, kSearch> rows_;
+  CrumbRows<kDim, kBits, kSearch> rows_;
   const Codes codes_;
   CrumbMetricAt metric_ = {};
   bool is_v_ = false, has_side_ = false;
@@ -382,7 +394,9 @@ struct CrumbEncodeKernel {
   using Block = CrumbBlock<kDim, kBits, kSearch>;
 
   __device__ static void LoadTables(const CudaHeads& heads, const void* last_image, uint32_t base) {
-    if (heads.image != last_image) LoadImage<kDim>(heads.image, base + Block::kImage);
+    if constexpr (Block::kImageShared) {
+      if (heads.image != last_image) LoadImage<kDim>(heads.image, base + Block::kImage);
+    }
     for (uint32_t i = threadIdx.x; i < kDim; i += blockDim.x) {
       const float* mean = heads.tensor.mean;
       const uint32_t at = heads.first * heads.tensor.mean_step + i;
@@ -437,7 +451,7 @@ struct CrumbEncodeKernel {
       image = heads.image;
       if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
       __syncthreads();
-      warp.Start(heads.metric);
+      warp.Start(heads.image, heads.metric);
       for (bool flush = false; !flush;) {
         const uint32_t n = Take(base);
         flush = n >= to;

@@ -20,8 +20,8 @@ inline constexpr uint32_t kCrumbBlock = 16;  // elements whose feedback goes one
 
 // A head's metric in device memory, one section after the other: L in the order of a tensor core's
 // operand, FP16, block (k, b) of rows k and columns b at CrumbOperand, with ones on the diagonal; L
-// below the diagonal inside of blocks, FP32, row i of a block padded to a multiple of four; D, FP32,
-// the largest 1.
+// below the diagonal inside of blocks, FP32, row i of a block padded to a multiple of four; D,
+// FP32, the largest 1.
 inline constexpr uint32_t kCrumbOperandBytes = 512;
 inline constexpr uint32_t kCrumbTriangleFloats = 144;
 // First float of row i, 1 to 15. WHY no loop over the rows before: kernels need a constant.
@@ -44,14 +44,9 @@ constexpr uint32_t CrumbMetricBytes(uint32_t dim) {
   return CrumbLowerBytes(dim) + CrumbTriangleBytes(dim) + 4 * dim;
 }
 
-// A row that is to be tried with the static mean.
-struct alignas(16) CrumbRetry {
-  uint32_t page;
-  uint32_t row;
-  float metric_error;  // with the page mean
-  float plain_error;   // the same; sign bit: the row is unfit with it
-};
+// Rows that wait to be tried with the static mean.
 inline constexpr uint32_t kCrumbRetries = 2 * kCrumbRows;
+inline constexpr uint32_t kCrumbRetryBytes = 12;
 
 // Bytes within a warp's share. Rows are 16 bytes longer than they are, so that eight of them start
 // in different banks. kSearch: with error feedback.
@@ -60,15 +55,15 @@ struct CrumbShare {
   static constexpr uint32_t kCodeBytes = kBits == 3 ? kDim / 4 + kDim / 8 : kDim * kBits / 8;
   static constexpr uint32_t kCodePitch = (kCodeBytes + 15) / 16 * 16;
   static constexpr uint32_t kRowPitch = kDim * 2 + 16;
-  // Errors that were made, FP16, block b at byte 32 (b + 1). Sums of block b pass through bytes 32 b
-  // to 32 b + 63, where no errors are yet. Rows start 32 bytes apart in the banks, so every second
-  // four of them have their 16-byte chunks swapped in pairs.
+  // Errors that were made, FP16, block b at byte 32 (b + 1). Sums of block b pass through bytes 32
+  // b to 32 b + 63, where no errors are yet. Rows start 32 bytes apart in the banks, so every
+  // second four of them have their 16-byte chunks swapped in pairs.
   static constexpr uint32_t kErrorPitch = kDim * 2 + 32;
   static constexpr uint32_t kErrors = kCrumbRows * kRowPitch;
   static constexpr uint32_t kCodes = kErrors + (kSearch ? kCrumbRows * kErrorPitch : 0);
   static constexpr uint32_t kBase = kCodes + kCrumbRows * kCodePitch;
   static constexpr uint32_t kRetries = kBase + 4 * kDim;
-  static constexpr uint32_t kRowErrors = kRetries + kCrumbRetries * sizeof(CrumbRetry);
+  static constexpr uint32_t kRowErrors = kRetries + kCrumbRetries * kCrumbRetryBytes;
   // For each row of a page its metric and its plain error.
   static constexpr uint32_t Bytes(uint32_t page_tokens) {
     return kRowErrors + (8 * page_tokens + 15) / 16 * 16;

@@ -66,7 +66,11 @@ class CrumbRows {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kLaneColumns = kDim / 32;  // of a page mean
 
+  // Feedback needs the shared memory for rows: images are then read from the caches.
+  static constexpr bool kImageShared = !kSearch && kDim < 256;
+
   __device__ CrumbRows(uint32_t share, uint32_t image) : share_(share), image_(image) {}
+  __device__ void SetImage(const void* image) { image_memory_ = static_cast<const uint4*>(image); }
 
   // Row of this lane.
   __device__ uint32_t Row() const { return share_ + Lane() * Share::kRowPitch; }
@@ -106,6 +110,20 @@ class CrumbRows {
       }
     }
     __syncwarp();
+  }
+
+  // Sum of squares of this lane's gathered row.
+  __device__ float Energy() const {
+    float sum = 0.0f;
+#pragma unroll 2
+    for (int i = 0; i < kDim; i += 8) {
+      const auto w = FromShared<uint4>(Row() + 2 * i);
+      for (const uint32_t pair : {w.x, w.y, w.z, w.w}) {
+        sum = fmaf(LowBf16(pair), LowBf16(pair), sum);
+        sum = fmaf(HighBf16(pair), HighBf16(pair), sum);
+      }
+    }
+    return sum;
   }
 
   // Adds the first `count` gathered rows to the sums of this lane's columns.
@@ -177,8 +195,8 @@ class CrumbRows {
   }
 
  private:
-  // Columns at a time. Without search there are more warps, and each has fewer registers.
-  static constexpr int kPassN = kSearch ? 32 : 16;
+  // Columns at a time.
+  static constexpr int kPassN = 32;
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
   static constexpr int kRun = kDim / kPlanes / 4;  // neighbouring columns of a lane
 
@@ -197,7 +215,6 @@ class CrumbRows {
   // kTiles times 16 rows. WHY together: the image is read once for both.
   template <int kTiles>
   __device__ void RotateTiles(uint32_t base, uint32_t first_row) const {
-    constexpr uint32_t kImageN = kDim < 128 ? kDim : 128;
     const uint32_t rows = share_ + first_row * Share::kRowPitch;
     uint32_t a[kTiles][kSteps][4];
     const uint32_t from = rows + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
@@ -213,22 +230,16 @@ class CrumbRows {
 #pragma unroll 1
     for (uint32_t first = 0; first < kDim; first += kPassN) {
       float d[kTiles][kPassN / 2] = {};
-      const uint32_t image =
-          image_ + first / kImageN * (kDim * kImageN * 2) + first % kImageN * 128;
 #pragma unroll
       for (int s = 0; s < kSteps; s += 2) {
-        const uint32_t chunk = static_cast<uint32_t>(s & 3) * 2 + Lane() / 8;
 #pragma unroll
         for (int t = 0; t < kPassN / 8; ++t) {
-          uint32_t b[4];
-          LoadMatrix(image + (s >> 2) * (kImageN * 128) + (8 * t + Lane() % 8) * 128 +
-                         ((chunk ^ Lane() % 8) << 4),
-                     b);
+          const uint4 b = Operand(first / 8 + t, s / 2);
 #pragma unroll
           for (int m = 0; m < kTiles; ++m) {
             float(&to)[4] = *reinterpret_cast<float(*)[4]>(&d[m][4 * t]);
-            MultiplyBf16(a[m][s], b[0], b[1], to);
-            MultiplyBf16(a[m][s + 1], b[2], b[3], to);
+            MultiplyBf16(a[m][s], b.x, b.y, to);
+            MultiplyBf16(a[m][s + 1], b.z, b.w, to);
           }
         }
       }
@@ -237,6 +248,13 @@ class CrumbRows {
         Store(rows + 16 * m * Share::kRowPitch, first, d[m]);
       }
     }
+  }
+
+  // Of eight columns and two steps (CudaOperandImage).
+  __device__ uint4 Operand(uint32_t columns, uint32_t steps) const {
+    const uint32_t at = (columns * (kDim / 32) + steps) * 512 + 16 * Lane();
+    if constexpr (kImageShared) return FromShared<uint4>(image_ + at);
+    return __ldg(image_memory_ + at / 16);
   }
 
   __device__ static void MultiplyBf16(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
@@ -253,12 +271,12 @@ class CrumbRows {
     for (int half = 0; half < 2; ++half) {
       const uint32_t row = rows + (LaneRow() + 8 * half) * Share::kRowPitch;
 #pragma unroll
-      for (int i = 0; i < kPassN / 4; i += kRun < 8 || kPassN < 32 ? 4 : 8) {
+      for (int i = 0; i < kPassN / 4; i += kRun < 8 ? 4 : 8) {
         const auto pair = [&](int j) {
           return PackBf16OrInfinity(d[2 * (i + j) + 2 * half], d[2 * (i + j) + 2 * half + 1]);
         };
         const uint32_t at = row + 2 * ColumnOf<kDim, kPlanes>(first / 4 + i, false);
-        if constexpr (kRun < 8 || kPassN < 32) {
+        if constexpr (kRun < 8) {
           ToShared(at, make_uint2(pair(0), pair(2)));
         } else {
           ToShared(at, make_uint4(pair(0), pair(2), pair(4), pair(6)));
@@ -267,7 +285,8 @@ class CrumbRows {
     }
   }
 
-  const uint32_t share_, image_;
+  const uint32_t share_, image_;  // the image in shared memory
+  const uint4* image_memory_ = nullptr;
 };
 
 }  // namespace crumb::cuda

@@ -55,16 +55,43 @@ std::vector<uint16_t> CudaDecodeImage(const PackForm& form, absl::Span<const flo
   return image;
 }
 
+namespace {
+
+// The lane column holds two columns of every eight, in the order of its codes.
+uint32_t EncodeColumn(const PackForm& form, uint32_t n) {
+  const uint32_t at = 2 * (n / 8) + n % 2;
+  return CudaCodeColumn(form, at / 4, n % 8 / 2, at % 4);
+}
+
+}  // namespace
+
 std::vector<uint16_t> CudaEncodeImage(const PackForm& form, absl::Span<const float> rotation) {
   const uint32_t dim = form.dim;
   CRUMB_CHECK(CudaDim(dim) && rotation.size() == size_t{dim} * dim);
   std::vector<uint16_t> image(size_t{dim} * dim);
   for (uint32_t n = 0; n < dim; ++n) {
-    // The lane column holds two columns of every eight, in the order of its codes.
-    const uint32_t at = 2 * (n / 8) + n % 2;
-    const uint32_t column = CudaCodeColumn(form, at / 4, n % 8 / 2, at % 4);
+    const uint32_t column = EncodeColumn(form, n);
     for (uint32_t k = 0; k < dim; ++k) {
       image[ImageIndex(dim, n, k)] = FloatToBf16(rotation[size_t{k} * dim + column]);
+    }
+  }
+  return image;
+}
+
+std::vector<uint16_t> CudaOperandImage(const PackForm& form, absl::Span<const float> rotation) {
+  const uint32_t dim = form.dim;
+  CRUMB_CHECK(CudaDim(dim) && rotation.size() == size_t{dim} * dim);
+  std::vector<uint16_t> image(size_t{dim} * dim);
+  size_t at = 0;
+  for (uint32_t columns = 0; columns < dim; columns += 8) {
+    for (uint32_t steps = 0; steps < dim; steps += 32) {
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        const uint32_t column = EncodeColumn(form, columns + lane / 4);
+        for (uint32_t i = 0; i < 8; ++i) {
+          const uint32_t row = steps + 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * (lane % 4) + i % 2;
+          image[at++] = FloatToBf16(rotation[size_t{row} * dim + column]);
+        }
+      }
     }
   }
   return image;

@@ -31,6 +31,11 @@ std::vector<uint16_t> CudaDecodeImage(const PackForm& form, absl::Span<const flo
 // being the codes of whole bytes.
 std::vector<uint16_t> CudaEncodeImage(const PackForm& form, absl::Span<const float> rotation);
 
+// The same columns in the order of mma.m16n8k16's second operand: for every eight columns and two
+// steps of 16 a lane's 16 bytes, lane 4 n + c holding rows 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of column
+// n in each step.
+std::vector<uint16_t> CudaOperandImage(const PackForm& form, absl::Span<const float> rotation);
+
 }  // namespace crumb
 
 #endif  // CRUMB_GPU_CODEC_CUDA_IMAGE_H_
