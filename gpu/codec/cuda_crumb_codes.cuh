@@ -42,8 +42,8 @@ class CrumbCodes {
   // Nearest levels. kErrors: also the error; else only what the gain needs.
   template <bool kErrors>
   __device__ CrumbSums Plain(const CrumbFit& fit, float scale, float zero) const {
-    const float inverse = 1.0f / scale;
-    const float steep = inverse / Grid::kTop, shift = zero / Grid::kTop;
+    const float inverse = __frcp_rn(scale);
+    const float steep = inverse * (1.0f / Grid::kTop), shift = zero * (1.0f / Grid::kTop);
     float along = 0.0f, errors = 0.0f;  // sum of code y; squared error in steps
 #pragma unroll 1
     for (int b = kBlocks - 1; b >= 0; --b) {
@@ -74,7 +74,7 @@ class CrumbCodes {
   // alone. The whole warp.
   template <bool kGain>
   __device__ CrumbSums Feedback(const CrumbMetricAt& metric, float scale, float zero) const {
-    const float inverse = 1.0f / scale;
+    const float inverse = __frcp_rn(scale);
     float ee = 0.0f;  // in steps
     TileSums tile;
 #pragma unroll 1
@@ -104,7 +104,7 @@ class CrumbCodes {
   // All sums of the codes that lie there, which need not be those that were made last. The whole
   // warp.
   __device__ CrumbSums Gain(const CrumbMetricAt& metric, float scale, float zero) const {
-    RedoErrors(1.0f / scale, zero);
+    RedoErrors(__frcp_rn(scale), zero);
     TileSums tile;
 #pragma unroll 1
     for (int b = 0; b < kBlocks; ++b) {

@@ -64,6 +64,18 @@ class CrumbWarp {
     has_side_ = heads_.has_side();
   }
 
+  // The first rows of the unit that comes next, and what leads to them, on their way into the cache.
+  __device__ void Prefetch(uint32_t page, uint32_t head) const {
+    const uint32_t tokens = batch_.pages[page].tokens;
+    for (uint32_t row = Lane(); row < min(tokens, 2 * kCrumbRows); row += kCrumbRows) {
+      const uint64_t at = RawRowOf(batch_, heads_, page, head, row);
+#pragma unroll
+      for (uint32_t i = 0; i < 2 * kDim; i += 128) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
+      }
+    }
+  }
+
   // One head of a page. `flush`: instead, the rows that wait for their trial; before the block
   // leaves these heads. WHY one function, and one loop in it: a second place that quantises would
   // double the kernel's code.
@@ -300,7 +312,7 @@ class CrumbWarp {
     // A row of zeros keeps the zero that its code stands for.
     if (fit.unit == 0.0f) return;
     const StoredScale zero =
-        StoreZero<kBits>(Grid::kMid + (trial->zero.value - Grid::kMid) / multiple);
+        StoreZero<kBits>(Grid::kMid + __fdividef(trial->zero.value - Grid::kMid, multiple));
     trial->zero = {zero.index, zero.value, zero.clamped || trial->zero.clamped};
   }
 
@@ -355,12 +367,12 @@ class CrumbWarp {
     const float kept = sums.yy - sums.ye;
     const bool guarded = !(kept >= 0.3f * sums.yy);
     const float share = is_v_ ? 1.0f : search_.gamma;
-    const float gain = guarded ? 1.0f : 1.0f + share * (sums.yy / kept - 1.0f);
+    const float gain = guarded ? 1.0f : 1.0f + share * (__fdividef(sums.yy, kept) - 1.0f);
     const StoredScale scale = StoreScale(scales_, best.scale.value * gain);
     row.s8 = scale.index;
     row.clamped = best.scale.clamped || best.zero.clamped || scale.clamped || guarded;
     // e turns into y - ratio (y - e).
-    const float ratio = scale.value / best.scale.value, rest = 1.0f - ratio;
+    const float ratio = __fdividef(scale.value, best.scale.value), rest = 1.0f - ratio;
     const float error =
         rest * rest * sums.yy + 2.0f * ratio * rest * sums.ye + ratio * ratio * sums.ee;
     row.metric_error = fminf(fmaxf(error, 0.0f) * unit * unit, kWorst);
@@ -452,10 +464,13 @@ struct CrumbEncodeKernel {
       if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
       __syncthreads();
       warp.Start(heads.image, heads.metric);
+      uint32_t n = Take(base);
       for (bool flush = false; !flush;) {
-        const uint32_t n = Take(base);
+        const uint32_t next = Take(base);
+        if (next < to) warp.Prefetch(next / count, heads.first + next % count);
         flush = n >= to;
         warp.Encode(n / count, heads.first + n % count, flush);
+        n = next;
       }
     }
   }

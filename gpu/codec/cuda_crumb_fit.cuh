@@ -26,7 +26,7 @@ struct StoredScale {
 // 2^((index - 160) / 16), the constants of the format: exp2 of a fraction is within a unit of the
 // last place of them, and what is stored is the index.
 __device__ __forceinline__ StoredScale StoreScale(const float* scales, float scale) {
-  const float index = rintf(fmaf(log2f(scale), 16.0f, 160.0f));
+  const float index = rintf(fmaf(__log2f(scale), 16.0f, 160.0f));
   const float kept = fminf(fmaxf(index, 0.0f), 255.0f);
   const auto byte = static_cast<uint32_t>(kept);
   return {byte, __ldg(scales + byte), kept != index};
@@ -35,7 +35,7 @@ __device__ __forceinline__ StoredScale StoreScale(const float* scales, float sca
 template <int kBits>
 __device__ __forceinline__ StoredScale StoreZero(float zero) {
   using Grid = CrumbLevelGrid<kBits>;
-  const float index = rintf((zero - Grid::kMid) / Grid::kStep) + 64.0f;
+  const float index = rintf((zero - Grid::kMid) * (1.0f / Grid::kStep)) + 64.0f;
   const float kept = fminf(fmaxf(index, 0.0f), 127.0f);
   return {static_cast<uint32_t>(kept), fmaf(kept - 64.0f, Grid::kStep, Grid::kMid), kept != index};
 }
@@ -64,6 +64,13 @@ __device__ __forceinline__ uint32_t MinOrNan(uint32_t a, uint32_t b) {
   return out;
 }
 
+// Both halves times those of `by`.
+__device__ __forceinline__ uint32_t TimesBf16(uint32_t a, uint32_t by) {
+  uint32_t out;
+  // WHY a sum with -0: not every architecture has the product alone.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(by), "r"(0x80008000u));
+  return out;
+}
 __device__ __forceinline__ uint32_t PackHalf(float low, float high) {
   uint32_t out;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
@@ -103,16 +110,26 @@ struct CrumbRange {
     return __hadd2(__habs2(v), __float2half2_rn(-0.5f));
   }
 
-  // Makes the row FP16 and sums what the gain needs; errors of ranges into `errors`.
+  __device__ static float Distance(float v) {
+    if constexpr (kBits == 4) v = fabsf(v) - 4.0f;
+    if constexpr (kBits >= 3) v = fabsf(v) - 2.0f;
+    return fabsf(fabsf(v) - 1.0f) - 0.5f;
+  }
+
+  // Makes the row FP16 and sums what the gain needs; errors of ranges into `errors`. The first
+  // kExact ranges go by FP32. WHY not all by FP16, two at a time: its instructions have half of the
+  // pipes, so that a third of them done as FP32 leaves none idle.
   template <int kRanges, bool kSums>
-  __device__ static void Pass(uint32_t row, float down, float inverse, float offset, CrumbFit* fit,
+  __device__ static void Pass(uint32_t row, uint32_t down, float inverse, float offset, CrumbFit* fit,
                               float (&errors)[kSteps]) {
+    constexpr int kExact = kRanges == 6 ? 2 : 0;
+    float exact[kSteps];
     __half2 inverses[kSteps], sums[kSteps];
     const __half2 shift = __float2half2_rn(offset);
 #pragma unroll
     for (int k = 0; k < kRanges; ++k) {
-      inverses[k] = __float2half2_rn(inverse / (1.0f - 0.1f * static_cast<float>(k)));
-      sums[k] = __float2half2_rn(0.0f);
+      exact[k] = inverse * (1.0f / (1.0f - 0.1f * static_cast<float>(k)));
+      inverses[k] = __float2half2_rn(exact[k]);
     }
 #pragma unroll 1
     for (int i = 0; i < kDim; i += 16) {
@@ -120,17 +137,25 @@ struct CrumbRange {
       auto* w = reinterpret_cast<uint32_t*>(words);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float low = LowBf16(w[j]) * down, high = HighBf16(w[j]) * down;
+        const uint32_t scaled = TimesBf16(w[j], down);
+        const float low = LowBf16(scaled), high = HighBf16(scaled);
         if constexpr (kSums) {
           fit->sum += low, fit->sum += high;
           fit->energy = fmaf(low, low, fit->energy), fit->energy = fmaf(high, high, fit->energy);
         }
-        w[j] = fit->ordinary ? PackHalf(low, high) : 0;
+        w[j] = PackHalf(low, high);
         if constexpr (kRanges > 1) {
 #pragma unroll
-          for (int k = 0; k < kRanges; ++k) {
+          for (int k = 0; k < kExact; ++k) {
+            const float x = Distance(fmaf(low, exact[k], offset));
+            const float y = Distance(fmaf(high, exact[k], offset));
+            errors[k] = fmaf(x, x, errors[k]);
+            errors[k] = fmaf(y, y, errors[k]);
+          }
+#pragma unroll
+          for (int k = kExact; k < kRanges; ++k) {
             const __half2 x = Distance(__hfma2(AsHalf2(w[j]), inverses[k], shift));
-            sums[k] = __hfma2(x, x, sums[k]);
+            sums[k] = j == 0 ? __hmul2(x, x) : __hfma2(x, x, sums[k]);
           }
         }
       }
@@ -138,9 +163,8 @@ struct CrumbRange {
       ToShared(row + 2 * i + 16, words[1]);
       if constexpr (kRanges > 1) {
 #pragma unroll
-        for (int k = 0; k < kRanges; ++k) {
+        for (int k = kExact; k < kRanges; ++k) {
           errors[k] += __low2float(sums[k]) + __high2float(sums[k]);
-          sums[k] = __float2half2_rn(0.0f);
         }
       }
     }
@@ -169,18 +193,20 @@ struct CrumbRange {
     // A constant row has no range; with zero in it the row is one of the levels.
     if (low == high) low = fminf(low, 0.0f), high = fmaxf(high, 0.0f);
     const float range = fit.unit == 0.0f ? Grid::kTop : high - low;
-    fit.scale = range / Grid::kTop;
-    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low / range;
+    const float per_range = __fdividef(1.0f, range);
+    fit.scale = range * (1.0f / Grid::kTop);
+    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low * per_range;
     float errors[kSteps] = {};
-    const float inverse = Grid::kTop / range, offset = fit.zero - Grid::kMid;
+    const uint32_t twice = PackBf16(down, down);
+    const float inverse = Grid::kTop * per_range, offset = fit.zero - Grid::kMid;
     if constexpr (kSearch) {
-      Pass<4, false>(row, down, inverse, offset, &fit, errors);
+      Pass<4, false>(row, twice, inverse, offset, &fit, errors);
     } else if (ranges == 1) {
-      Pass<1, true>(row, down, inverse, offset, &fit, errors);
+      Pass<1, true>(row, twice, inverse, offset, &fit, errors);
     } else if (ranges == 4) {
-      Pass<4, true>(row, down, inverse, offset, &fit, errors);
+      Pass<4, true>(row, twice, inverse, offset, &fit, errors);
     } else {
-      Pass<6, true>(row, down, inverse, offset, &fit, errors);
+      Pass<6, true>(row, twice, inverse, offset, &fit, errors);
     }
     Choose(ranges, errors, &fit);
     return fit;

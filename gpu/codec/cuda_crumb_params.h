@@ -53,7 +53,8 @@ inline constexpr uint32_t kCrumbRetryBytes = 12;
 template <uint32_t kDim, uint32_t kBits, bool kSearch>
 struct CrumbShare {
   static constexpr uint32_t kCodeBytes = kBits == 3 ? kDim / 4 + kDim / 8 : kDim * kBits / 8;
-  static constexpr uint32_t kCodePitch = (kCodeBytes + 15) / 16 * 16;
+  static constexpr uint32_t kCodePitch =
+      (kCodeBytes + 15) / 16 * 16 + (kCodeBytes % 32 == 0 ? 16 : 0);
   static constexpr uint32_t kRowPitch = kDim * 2 + 16;
   // Errors that were made, FP16, block b at byte 32 (b + 1). Sums of block b pass through bytes 32
   // b to 32 b + 63, where no errors are yet. Rows start 32 bytes apart in the banks, so every

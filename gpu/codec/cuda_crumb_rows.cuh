@@ -66,8 +66,7 @@ class CrumbRows {
   static constexpr int kSteps = kDim / 16;
   static constexpr int kLaneColumns = kDim / 32;  // of a page mean
 
-  // Feedback needs the shared memory for rows: images are then read from the caches.
-  static constexpr bool kImageShared = !kSearch && kDim < 256;
+  static constexpr bool kImageShared = kDim < 256;  // else it is read from the caches
 
   __device__ CrumbRows(uint32_t share, uint32_t image) : share_(share), image_(image) {}
   __device__ void SetImage(const void* image) { image_memory_ = static_cast<const uint4*>(image); }
@@ -128,6 +127,7 @@ class CrumbRows {
 
   // Adds the first `count` gathered rows to the sums of this lane's columns.
   __device__ void AddColumns(uint32_t count, float (&sums)[kLaneColumns]) const {
+    if (count == kCrumbRows) return AddAllColumns(sums);
 #pragma unroll 4
     for (uint32_t row = 0; row < count; ++row) {
       const uint32_t at = share_ + row * Share::kRowPitch + Lane() * (2 * kLaneColumns);
@@ -144,7 +144,7 @@ class CrumbRows {
   // p and sigma of the mean into the payload, m + bf16(p sigma) into the base.
   __device__ void StorePageMean(const CrumbUnit& unit, HeadsAt heads, uint32_t mean,
                                 const float (&sums)[kLaneColumns]) const {
-    const float share = 1.0f / static_cast<float>(unit.tokens);
+    const float share = __fdividef(1.0f, static_cast<float>(unit.tokens));
     float means[kLaneColumns], largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
@@ -154,9 +154,9 @@ class CrumbRows {
       largest = fmaxf(largest, fabsf(means[i]));
     }
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
-    const uint32_t sigma_bits = PackBf16(largest / 127.0f, 0.0f) & 0xffffu;
+    const uint32_t sigma_bits = PackBf16(largest * (1.0f / 127.0f), 0.0f) & 0xffffu;
     const float sigma = LowBf16(sigma_bits);
-    const float per_sigma = sigma < 0x1p-120f ? 0.0f : 1.0f / sigma;
+    const float per_sigma = sigma < 0x1p-120f ? 0.0f : __fdividef(1.0f, sigma);
     uint8_t* side = unit.block + heads.side_offset();
     uint32_t packed[(kLaneColumns + 3) / 4] = {};
 #pragma unroll
@@ -195,6 +195,41 @@ class CrumbRows {
   }
 
  private:
+  // The same for 32 rows, by products with ones, through the place of the base. WHY not for fewer:
+  // rows that are not there may hold what is no number.
+  __device__ void AddAllColumns(float (&sums)[kLaneColumns]) const {
+    constexpr uint32_t kOne = 0x3f803f80u;  // a pair
+    const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
+    const uint32_t from = share_ + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
+    const uint32_t to = share_ + Share::kBase;
+#pragma unroll 4
+    for (int first = 0; first < kDim; first += 16) {
+      float d[2][4] = {};
+#pragma unroll
+      for (uint32_t row = 0; row < kCrumbRows; row += 16) {
+        uint32_t b[4];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                     : "r"(from + row * Share::kRowPitch + 2 * first)
+                     : "memory");
+        MultiplyBf16(ones, b[0], b[1], d[0]);
+        MultiplyBf16(ones, b[2], b[3], d[1]);
+      }
+      if (LaneRow() < 2) {
+        const bool second = LaneRow() == 1;
+        ToShared(to + 4 * (first + 8 * LaneRow() + 2 * LaneColumn()),
+                 make_float2(second ? d[1][0] : d[0][0], second ? d[1][1] : d[0][1]));
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; i += 2) {
+      const auto two = FromShared<float2>(to + 4 * (Lane() * kLaneColumns + i));
+      sums[i] += two.x, sums[i + 1] += two.y;
+    }
+    __syncwarp();
+  }
+
   // Columns at a time.
   static constexpr int kPassN = 32;
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
@@ -232,14 +267,21 @@ class CrumbRows {
       float d[kTiles][kPassN / 2] = {};
 #pragma unroll
       for (int s = 0; s < kSteps; s += 2) {
+        uint4 b[kPassN / 8];
 #pragma unroll
-        for (int t = 0; t < kPassN / 8; ++t) {
-          const uint4 b = Operand(first / 8 + t, s / 2);
+        for (int t = 0; t < kPassN / 8; ++t) b[t] = Operand(first / 8 + t, s / 2);
+        // WHY one step after the other: a product waits for the one before it on the same sums.
+#pragma unroll
+        for (int i = 0; i < 2 * (kPassN / 8); ++i) {
+          const int t = i % (kPassN / 8);
 #pragma unroll
           for (int m = 0; m < kTiles; ++m) {
             float(&to)[4] = *reinterpret_cast<float(*)[4]>(&d[m][4 * t]);
-            MultiplyBf16(a[m][s], b.x, b.y, to);
-            MultiplyBf16(a[m][s + 1], b.z, b.w, to);
+            if (i < kPassN / 8) {
+              MultiplyBf16(a[m][s], b[t].x, b[t].y, to);
+            } else {
+              MultiplyBf16(a[m][s + 1], b[t].z, b[t].w, to);
+            }
           }
         }
       }

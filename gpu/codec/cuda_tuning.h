@@ -33,8 +33,8 @@ constexpr KernelTuning EncodeTuningOf() {
 // kSearch: those with error feedback.
 template <int kDim, bool kSearch>
 constexpr int CrumbWarpsOf() {
-  if constexpr (kSearch) return kDim == 64 ? 12 : kDim == 128 ? 10 : 8;
-  return kDim == 256 ? 8 : 12;
+  if constexpr (kSearch) return kDim == 64 ? 12 : 8;
+  return kDim == 256 ? 8 : 16;
 }
 
 }  // namespace crumb
