@@ -195,7 +195,7 @@ struct CrumbRange {
     const float range = fit.unit == 0.0f ? Grid::kTop : high - low;
     const float per_range = __fdividef(1.0f, range);
     fit.scale = range * (1.0f / Grid::kTop);
-    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low * per_range;
+    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low / range;
     float errors[kSteps] = {};
     const uint32_t twice = PackBf16(down, down);
     const float inverse = Grid::kTop * per_range, offset = fit.zero - Grid::kMid;

@@ -156,13 +156,14 @@ class CrumbRows {
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
     const uint32_t sigma_bits = PackBf16(largest * (1.0f / 127.0f), 0.0f) & 0xffffu;
     const float sigma = LowBf16(sigma_bits);
-    const float per_sigma = sigma < 0x1p-120f ? 0.0f : __fdividef(1.0f, sigma);
     uint8_t* side = unit.block + heads.side_offset();
     uint32_t packed[(kLaneColumns + 3) / 4] = {};
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
       const uint32_t column = Lane() * kLaneColumns + i;
-      const float p = fminf(fmaxf(rintf(means[i] * per_sigma), -127.0f), 127.0f);
+      // WHY a true division, here and for zeros: quotients of BF16 values often are ties.
+      const float p = sigma == 0.0f ? 0.0f
+                                    : fminf(fmaxf(rintf(means[i] / sigma), -127.0f), 127.0f);
       packed[i / 4] |= (static_cast<uint32_t>(static_cast<int>(p)) & 0xffu) << (8 * (i % 4));
       const float shift = LowBf16(PackBf16(p * sigma, 0.0f));
       ToShared(share_ + Share::kBase + 4 * column, FromShared<float>(mean + 4 * column) + shift);
