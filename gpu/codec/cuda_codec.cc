@@ -109,12 +109,14 @@ class CudaCodec::Builder {
 
   // One image per distinct matrix, form and direction.
   uint64_t ImageOf(const TensorLayout& tensor, absl::Span<const float> rotation, bool encode) {
-    const auto key = std::make_tuple(rotation.data(), tensor.dim, tensor.pack.bits == 4, encode);
+    const bool operand = encode && crumb_ && !tensor.is_v;
+    const auto key =
+        std::make_tuple(rotation.data(), tensor.dim, tensor.pack.bits == 4, encode, operand);
     const auto [it, added] = images_.try_emplace(key, 0);
     if (added) {
-      const std::vector<uint16_t> image = !encode  ? CudaDecodeImage(tensor.pack, rotation)
-                                          : crumb_ ? CudaOperandImage(tensor.pack, rotation)
-                                                   : CudaEncodeImage(tensor.pack, rotation);
+      const std::vector<uint16_t> image = !encode   ? CudaDecodeImage(tensor.pack, rotation)
+                                          : operand ? CudaOperandImage(tensor.pack, rotation)
+                                                    : CudaEncodeImage(tensor.pack, rotation);
       it->second = Append(image.data(), 2 * image.size());
     }
     return it->second;
@@ -186,7 +188,8 @@ class CudaCodec::Builder {
                                .bits = tensors[t].pack.bits,
                                .grouped = tensors[t].groups > 1,
                                .base = false,
-                               .search = heads.metric != nullptr};
+                               .search = heads.metric != nullptr,
+                               .values = encode && crumb_ && tensors[t].is_v};
         all.emplace_back(form, heads);
         head = end;
       }
@@ -239,7 +242,7 @@ class CudaCodec::Builder {
   const bool crumb_;
   std::shared_ptr<const QueryMetrics> query_metrics_;
   std::vector<uint8_t> constants_;
-  std::map<std::tuple<const float*, uint32_t, bool, bool>, uint64_t> images_;
+  std::map<std::tuple<const float*, uint32_t, bool, bool, bool>, uint64_t> images_;
   std::vector<uint64_t> means_;  // [tensor], for both directions
   uint64_t scales_ = 0;
 };

@@ -4,7 +4,7 @@
 
 namespace crumb::cuda {
 int CrumbEncode128(const CudaCrumbLaunch& launch) { return CrumbDispatch<128>::Launch(launch); }
-int PrepareCrumb128(uint32_t bits, uint32_t page_tokens, uint32_t shared_bytes) {
-  return CrumbDispatch<128>::PrepareFor(bits, page_tokens, shared_bytes);
+int PrepareCrumb128(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes) {
+  return CrumbDispatch<128>::PrepareFor(form, page_tokens, shared_bytes);
 }
 }  // namespace crumb::cuda

@@ -4,7 +4,7 @@
 
 namespace crumb::cuda {
 int CrumbEncode256(const CudaCrumbLaunch& launch) { return CrumbDispatch<256>::Launch(launch); }
-int PrepareCrumb256(uint32_t bits, uint32_t page_tokens, uint32_t shared_bytes) {
-  return CrumbDispatch<256>::PrepareFor(bits, page_tokens, shared_bytes);
+int PrepareCrumb256(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes) {
+  return CrumbDispatch<256>::PrepareFor(form, page_tokens, shared_bytes);
 }
 }  // namespace crumb::cuda

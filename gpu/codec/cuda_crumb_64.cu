@@ -4,7 +4,7 @@
 
 namespace crumb::cuda {
 int CrumbEncode64(const CudaCrumbLaunch& launch) { return CrumbDispatch<64>::Launch(launch); }
-int PrepareCrumb64(uint32_t bits, uint32_t page_tokens, uint32_t shared_bytes) {
-  return CrumbDispatch<64>::PrepareFor(bits, page_tokens, shared_bytes);
+int PrepareCrumb64(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes) {
+  return CrumbDispatch<64>::PrepareFor(form, page_tokens, shared_bytes);
 }
 }  // namespace crumb::cuda

@@ -39,8 +39,7 @@ class CrumbCodes {
         row_operand_(share + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16),
         error_operand_(ErrorChunk(Lane() & 15, 2 + Lane() / 16)) {}
 
-  // Nearest levels. kErrors: also the error; else only what the gain needs.
-  template <bool kErrors>
+  // Nearest levels.
   __device__ CrumbSums Plain(const CrumbFit& fit, float scale, float zero) const {
     const float inverse = __frcp_rn(scale);
     const float steep = inverse * (1.0f / Grid::kTop), shift = zero * (1.0f / Grid::kTop);
@@ -56,10 +55,8 @@ class CrumbCodes {
         const float code = m - kRounder;
         Pack(m, i, &packed[i / 4]);
         along = fmaf(code, y[i], along);
-        if constexpr (kErrors) {
-          const float rest = fmaf(y[i], inverse, zero) - code;
-          errors = fmaf(rest, rest, errors);
-        }
+        const float rest = fmaf(y[i], inverse, zero) - code;
+        errors = fmaf(rest, rest, errors);
       }
       StoreCodes(b, packed);
     }

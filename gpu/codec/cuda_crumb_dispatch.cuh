@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "gpu/codec/cuda_crumb_encode.cuh"
+#include "gpu/codec/cuda_crumb_values.cuh"
 #include "gpu/codec/cuda_dispatch.cuh"
 
 namespace crumb::cuda {
@@ -43,7 +43,21 @@ struct CrumbDispatch {
     return launch.base.form.bits == 3 ? Run<3, kSearch>(launch) : Run<4, kSearch>(launch);
   }
 
+  template <int kBits>
+  static cudaError_t RunValues(const CudaCrumbLaunch& launch) {
+    using K = CrumbValuesKernel<kDim, kBits>;
+    const CudaLaunch& base = launch.base;
+    CrumbValues<kDim, kBits>
+        <<<GridOf(base, K::kTiles, K::kBlocks), K::kThreads, sizeof(typename K::Shared),
+           static_cast<cudaStream_t>(base.stream)>>>(base.batch, launch.search, base.heads,
+                                                     base.heads_count, base.scales);
+    return cudaGetLastError();
+  }
+
   static cudaError_t Launch(const CudaCrumbLaunch& launch) {
+    if (launch.base.form.values) {
+      return launch.base.form.bits == 2 ? RunValues<2>(launch) : RunValues<4>(launch);
+    }
     const bool search = launch.base.form.search && launch.search.effort != kEffortDraft;
     return search ? OfBits<true>(launch) : OfBits<false>(launch);
   }
@@ -58,7 +72,14 @@ struct CrumbDispatch {
     return error == cudaSuccess ? Prepare(&CrumbEncode<kDim, kBits, false>, shared_bytes) : error;
   }
 
-  static cudaError_t PrepareFor(uint32_t bits, uint32_t page_tokens, uint32_t shared_bytes) {
+  static cudaError_t PrepareFor(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes) {
+    const uint32_t bits = form.bits;
+    if (form.values) {
+      using Two = CrumbValuesKernel<kDim, 2>;
+      using Four = CrumbValuesKernel<kDim, 4>;
+      return bits == 2 ? Prepare(&CrumbValues<kDim, 2>, sizeof(typename Two::Shared))
+                       : Prepare(&CrumbValues<kDim, 4>, sizeof(typename Four::Shared));
+    }
     if (bits == 2) return PrepareBits<2>(page_tokens, shared_bytes);
     return bits == 3 ? PrepareBits<3>(page_tokens, shared_bytes)
                      : PrepareBits<4>(page_tokens, shared_bytes);

@@ -1,7 +1,7 @@
-// The crumb encode kernel: gather -> page mean -> rotate -> range -> codes with feedback -> gain ->
-// pack in one pass. A warp encodes one head of one page after the other, 32 rows at a time, one in
-// each lane, and needs no other warp; the tables of a head lie in the block's shared memory. Rows
-// to be tried with the static mean wait until there are 32 of them. Device code.
+// The crumb encode kernel of K: gather -> page mean -> rotate -> range -> codes with feedback ->
+// gain -> pack in one pass. A warp encodes one head of one page after the other, 32 rows at a time,
+// one in each lane, and needs no other warp; the tables of a head lie in the block's shared memory.
+// Rows to be tried with the static mean wait until there are 32 of them. Device code.
 #ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_ENCODE_CUH_
 #define CRUMB_GPU_CODEC_CUDA_CRUMB_ENCODE_CUH_
 
@@ -60,20 +60,7 @@ class CrumbWarp {
   __device__ void Start(const void* image, const void* metric) {
     rows_.SetImage(image);
     metric_.lower = static_cast<const uint4*>(metric);
-    is_v_ = !kSearch && heads_.is_v();
     has_side_ = heads_.has_side();
-  }
-
-  // The first rows of the unit that comes next, and what leads to them, on their way into the cache.
-  __device__ void Prefetch(uint32_t page, uint32_t head) const {
-    const uint32_t tokens = batch_.pages[page].tokens;
-    for (uint32_t row = Lane(); row < min(tokens, 2 * kCrumbRows); row += kCrumbRows) {
-      const uint64_t at = RawRowOf(batch_, heads_, page, head, row);
-#pragma unroll
-      for (uint32_t i = 0; i < 2 * kDim; i += 128) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
-      }
-    }
   }
 
   // One head of a page. `flush`: instead, the rows that wait for their trial; before the block
@@ -149,7 +136,7 @@ class CrumbWarp {
     Job job = {};
     job.unit = unit;
     job.row = group * kCrumbRows + Lane();
-    job.base = has_side_ ? rows_.PageBase() : is_v_ ? 0 : mean_;
+    job.base = has_side_ ? rows_.PageBase() : mean_;
     job.has = job.row < unit.tokens;
     job.sampled = SampledRow(unit.page, unit.head, group * kCrumbRows, heads_.tensor());
     // The last rows lie there since the mean was taken.
@@ -159,8 +146,8 @@ class CrumbWarp {
       const float energy = rows_.Energy();
       CudaPageReport* report = batch_.reports + unit.page;
       if (job.has) {
-        atomicAdd(&report->rows[is_v_ ? 1 : 0], 1u);
-        atomicAdd(&report->energy[is_v_ ? 1 : 0], energy);
+        atomicAdd(&report->rows[0], 1u);
+        atomicAdd(&report->energy[0], energy);
       }
     }
     return job;
@@ -168,7 +155,7 @@ class CrumbWarp {
 
   __device__ void FinishGroup(const Job& job, const Row& row) {
     CudaPageReport* report = batch_.reports + job.unit.page;
-    const bool flagged = !is_v_ && !has_side_ && search_.flags_static != 0;
+    const bool flagged = !has_side_ && search_.flags_static != 0;
     if (job.has) Store(job.unit.block, job.row, row, flagged);
     Complain(report, job.unit, job.row, job.has && !row.finite);
     if (has_side_) {
@@ -195,7 +182,7 @@ class CrumbWarp {
   __device__ void Settle(CudaPageReport* report, bool has, bool unfit, bool sampled,
                          float error) const {
     if (has && unfit) atomicAdd(&report->unfit, 1u);
-    if (has && sampled) atomicAdd(&report->error[is_v_ ? 1 : 0], error);
+    if (has && sampled) atomicAdd(&report->error[0], error);
   }
 
   // Of a row that waits: page, metric error, and its row with the plain error as BF16 (sign:
@@ -299,8 +286,7 @@ class CrumbWarp {
       return alone ? codes_.template Feedback<true>(metric_, scale, candidate.zero.value)
                    : codes_.template Feedback<false>(metric_, scale, candidate.zero.value);
     }
-    if (is_v_) return codes_.template Plain<false>(fit, scale, candidate.zero.value);
-    return codes_.template Plain<true>(fit, scale, candidate.zero.value);
+    return codes_.Plain(fit, scale, candidate.zero.value);
   }
 
   // K at effort best: a scale near the first one.
@@ -320,16 +306,15 @@ class CrumbWarp {
   __device__ Row Quantise(const Job& job) {
     rows_.Rotate(job.base);
     const bool draft = search_.effort == kEffortDraft;
-    const CrumbFit fit = CrumbRange<kDim, kBits>::template Find<kSearch>(rows_.Row(), draft   ? 1
-                                                                                      : is_v_ ? 6
-                                                                                              : 4);
+    const CrumbFit fit =
+        CrumbRange<kDim, kBits>::template Find<kSearch>(rows_.Row(), draft ? 1 : 4);
     __syncwarp();
     const float unit = fit.unit == 0.0f ? 1.0f : fit.unit;
     const float per_unit = __uint_as_float(0x7f000000u - __float_as_uint(unit));
     Candidate start;
     start.scale = StoreScale(scales_, fit.scale * unit);
     start.zero = StoreZero<kBits>(fit.zero);
-    const int count = !is_v_ && search_.effort == kEffortBest ? 4 : 1;
+    const int count = search_.effort == kEffortBest ? 4 : 1;
     Candidate best = {};
     uint32_t words[Codes::kWords] = {};
 #pragma unroll 1
@@ -366,7 +351,7 @@ class CrumbWarp {
     const CrumbSums& sums = best.sums;
     const float kept = sums.yy - sums.ye;
     const bool guarded = !(kept >= 0.3f * sums.yy);
-    const float share = is_v_ ? 1.0f : search_.gamma;
+    const float share = search_.gamma;
     const float gain = guarded ? 1.0f : 1.0f + share * (__fdividef(sums.yy, kept) - 1.0f);
     const StoredScale scale = StoreScale(scales_, best.scale.value * gain);
     row.s8 = scale.index;
@@ -396,7 +381,7 @@ class CrumbWarp {
   CrumbRows<kDim, kBits, kSearch> rows_;
   const Codes codes_;
   CrumbMetricAt metric_ = {};
-  bool is_v_ = false, has_side_ = false;
+  bool has_side_ = false;
   uint32_t waiting_ = 0;
   uint64_t address_ = 0;  // of this lane's row; 0: none
 };
@@ -464,13 +449,10 @@ struct CrumbEncodeKernel {
       if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
       __syncthreads();
       warp.Start(heads.image, heads.metric);
-      uint32_t n = Take(base);
       for (bool flush = false; !flush;) {
-        const uint32_t next = Take(base);
-        if (next < to) warp.Prefetch(next / count, heads.first + next % count);
+        const uint32_t n = Take(base);
         flush = n >= to;
         warp.Encode(n / count, heads.first + n % count, flush);
-        n = next;
       }
     }
   }

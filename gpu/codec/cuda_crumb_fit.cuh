@@ -84,6 +84,7 @@ template <int kDim, int kBits>
 struct CrumbRange {
   using Grid = CrumbLevelGrid<kBits>;
   static constexpr int kSteps = 6;  // 1, .9, .8, .7 of the range, for V also .6 and .5
+  static constexpr float Shrink(int step) { return 1.0f - 0.1f * static_cast<float>(step); }
 
   struct Extremes {
     float low, high;
@@ -110,26 +111,74 @@ struct CrumbRange {
     return __hadd2(__habs2(v), __float2half2_rn(-0.5f));
   }
 
-  __device__ static float Distance(float v) {
-    if constexpr (kBits == 4) v = fabsf(v) - 4.0f;
-    if constexpr (kBits >= 3) v = fabsf(v) - 2.0f;
-    return fabsf(fabsf(v) - 1.0f) - 0.5f;
+  // What a row starts from. `down`: 1 / fit.unit, or 0; `inverse`: steps in a unit.
+  struct Start {
+    CrumbFit fit;
+    float down, inverse;
+  };
+  __device__ static Start StartOf(Extremes ends) {
+    Start out = {};
+    CrumbFit& fit = out.fit;
+    const float peak = fmaxf(fabsf(ends.low), fabsf(ends.high));
+    fit.finite = fabsf(ends.low) <= 3.4e38f && fabsf(ends.high) <= 3.4e38f;
+    const bool zeros = fit.finite && peak == 0.0f;
+    fit.ordinary = fit.finite && (zeros || (peak >= 0x1p-40f && peak <= 0x1p40f));
+    fit.large = !(peak <= 0x1p40f);
+    fit.zero = 0.0f, fit.scale = 1.0f;
+    if (!fit.ordinary || zeros) return out;
+    // The largest magnitude becomes 2^8 or up to twice that.
+    fit.unit = __uint_as_float((__float_as_uint(peak) & 0x7f800000u) - (8u << 23));
+    out.down = __uint_as_float(0x7f000000u - __float_as_uint(fit.unit));
+    float low = ends.low * out.down, high = ends.high * out.down;
+    // A constant row has no range; with zero in it the row is one of the levels.
+    if (low == high) low = fminf(low, 0.0f), high = fmaxf(high, 0.0f);
+    const float range = high - low;
+    fit.scale = range * (1.0f / Grid::kTop);
+    fit.zero = -Grid::kTop * low / range;
+    out.inverse = __fdividef(Grid::kTop, range);
+    return out;
   }
 
-  // Makes the row FP16 and sums what the gain needs; errors of ranges into `errors`. The first
-  // kExact ranges go by FP32. WHY not all by FP16, two at a time: its instructions have half of the
-  // pipes, so that a third of them done as FP32 leaves none idle.
+  // Of the first `ranges`, the one with the least error becomes the fit's scale.
+  __device__ static void Choose(int ranges, const float (&errors)[kSteps], CrumbFit* fit) {
+    float least = errors[0], factor = 1.0f;
+#pragma unroll
+    for (int k = 1; k < kSteps; ++k) {
+      if (k >= ranges) continue;
+      const float error = errors[k] * Shrink(k) * Shrink(k);
+      if (error < least) least = error, factor = Shrink(k);
+    }
+    fit->scale *= factor;
+  }
+
+  // REQUIRES: the row is BF16 in shared memory. `ranges` is 1 (effort draft) or 4. kSearch: 4, and
+  // the plain gain is not wanted.
+  template <bool kSearch>
+  __device__ static CrumbFit Find(uint32_t row, int ranges) {
+    Start start = StartOf(ExtremesOf(row));
+    float errors[kSteps] = {};
+    if constexpr (kSearch) {
+      Pass<4, false>(row, start, &start.fit, errors);
+    } else if (ranges == 1) {
+      Pass<1, true>(row, start, &start.fit, errors);
+    } else {
+      Pass<4, true>(row, start, &start.fit, errors);
+    }
+    Choose(ranges, errors, &start.fit);
+    return start.fit;
+  }
+
+ private:
+  // Makes the row FP16 and sums what the gain needs; errors of ranges into `errors`.
   template <int kRanges, bool kSums>
-  __device__ static void Pass(uint32_t row, uint32_t down, float inverse, float offset, CrumbFit* fit,
+  __device__ static void Pass(uint32_t row, const Start& start, CrumbFit* fit,
                               float (&errors)[kSteps]) {
-    constexpr int kExact = kRanges == 6 ? 2 : 0;
-    float exact[kSteps];
     __half2 inverses[kSteps], sums[kSteps];
-    const __half2 shift = __float2half2_rn(offset);
+    const uint32_t down = PackBf16(start.down, start.down);
+    const __half2 shift = __float2half2_rn(start.fit.zero - Grid::kMid);
 #pragma unroll
     for (int k = 0; k < kRanges; ++k) {
-      exact[k] = inverse * (1.0f / (1.0f - 0.1f * static_cast<float>(k)));
-      inverses[k] = __float2half2_rn(exact[k]);
+      inverses[k] = __float2half2_rn(start.inverse * (1.0f / Shrink(k)));
     }
 #pragma unroll 1
     for (int i = 0; i < kDim; i += 16) {
@@ -146,14 +195,7 @@ struct CrumbRange {
         w[j] = PackHalf(low, high);
         if constexpr (kRanges > 1) {
 #pragma unroll
-          for (int k = 0; k < kExact; ++k) {
-            const float x = Distance(fmaf(low, exact[k], offset));
-            const float y = Distance(fmaf(high, exact[k], offset));
-            errors[k] = fmaf(x, x, errors[k]);
-            errors[k] = fmaf(y, y, errors[k]);
-          }
-#pragma unroll
-          for (int k = kExact; k < kRanges; ++k) {
+          for (int k = 0; k < kRanges; ++k) {
             const __half2 x = Distance(__hfma2(AsHalf2(w[j]), inverses[k], shift));
             sums[k] = j == 0 ? __hmul2(x, x) : __hfma2(x, x, sums[k]);
           }
@@ -163,66 +205,11 @@ struct CrumbRange {
       ToShared(row + 2 * i + 16, words[1]);
       if constexpr (kRanges > 1) {
 #pragma unroll
-        for (int k = kExact; k < kRanges; ++k) {
+        for (int k = 0; k < kRanges; ++k) {
           errors[k] += __low2float(sums[k]) + __high2float(sums[k]);
         }
       }
     }
-  }
-
-  // REQUIRES: the row is BF16 in shared memory. `ranges` is 1 (effort draft), 4 (K) or 6 (V).
-  // kSearch: 4, and the plain gain is not wanted.
-  template <bool kSearch>
-  __device__ static CrumbFit Find(uint32_t row, int ranges) {
-    const Extremes ends = ExtremesOf(row);
-    const float peak = fmaxf(fabsf(ends.low), fabsf(ends.high));
-    CrumbFit fit = {};
-    fit.finite = fabsf(ends.low) <= 3.4e38f && fabsf(ends.high) <= 3.4e38f;
-    const bool zeros = fit.finite && peak == 0.0f;
-    fit.ordinary = fit.finite && (zeros || (peak >= 0x1p-40f && peak <= 0x1p40f));
-    fit.large = !(peak <= 0x1p40f);
-    if (!fit.ordinary || zeros) {
-      fit.unit = 0.0f;
-    } else {
-      // The largest magnitude becomes 2^8 or up to twice that.
-      fit.unit = __uint_as_float((__float_as_uint(peak) & 0x7f800000u) - (8u << 23));
-    }
-    const float down =
-        fit.unit == 0.0f ? 0.0f : __uint_as_float(0x7f000000u - __float_as_uint(fit.unit));
-    float low = ends.low * down, high = ends.high * down;
-    // A constant row has no range; with zero in it the row is one of the levels.
-    if (low == high) low = fminf(low, 0.0f), high = fmaxf(high, 0.0f);
-    const float range = fit.unit == 0.0f ? Grid::kTop : high - low;
-    const float per_range = __fdividef(1.0f, range);
-    fit.scale = range * (1.0f / Grid::kTop);
-    fit.zero = fit.unit == 0.0f ? 0.0f : -Grid::kTop * low / range;
-    float errors[kSteps] = {};
-    const uint32_t twice = PackBf16(down, down);
-    const float inverse = Grid::kTop * per_range, offset = fit.zero - Grid::kMid;
-    if constexpr (kSearch) {
-      Pass<4, false>(row, twice, inverse, offset, &fit, errors);
-    } else if (ranges == 1) {
-      Pass<1, true>(row, twice, inverse, offset, &fit, errors);
-    } else if (ranges == 4) {
-      Pass<4, true>(row, twice, inverse, offset, &fit, errors);
-    } else {
-      Pass<6, true>(row, twice, inverse, offset, &fit, errors);
-    }
-    Choose(ranges, errors, &fit);
-    return fit;
-  }
-
- private:
-  __device__ static void Choose(int ranges, const float (&errors)[kSteps], CrumbFit* fit) {
-    float least = errors[0], factor = 1.0f;
-#pragma unroll
-    for (int k = 1; k < kSteps; ++k) {
-      if (k >= ranges) continue;
-      const float shrink = 1.0f - 0.1f * static_cast<float>(k);
-      const float error = errors[k] * shrink * shrink;
-      if (error < least) least = error, factor = shrink;
-    }
-    fit->scale *= factor;
   }
 };
 

@@ -162,8 +162,7 @@ class CrumbRows {
     for (int i = 0; i < kLaneColumns; ++i) {
       const uint32_t column = Lane() * kLaneColumns + i;
       // WHY a true division, here and for zeros: quotients of BF16 values often are ties.
-      const float p = sigma == 0.0f ? 0.0f
-                                    : fminf(fmaxf(rintf(means[i] / sigma), -127.0f), 127.0f);
+      const float p = sigma == 0.0f ? 0.0f : fminf(fmaxf(rintf(means[i] / sigma), -127.0f), 127.0f);
       packed[i / 4] |= (static_cast<uint32_t>(static_cast<int>(p)) & 0xffu) << (8 * (i % 4));
       const float shift = LowBf16(PackBf16(p * sigma, 0.0f));
       ToShared(share_ + Share::kBase + 4 * column, FromShared<float>(mean + 4 * column) + shift);
@@ -271,7 +270,7 @@ class CrumbRows {
         uint4 b[kPassN / 8];
 #pragma unroll
         for (int t = 0; t < kPassN / 8; ++t) b[t] = Operand(first / 8 + t, s / 2);
-        // WHY one step after the other: a product waits for the one before it on the same sums.
+          // WHY one step after the other: a product waits for the one before it on the same sums.
 #pragma unroll
         for (int i = 0; i < 2 * (kPassN / 8); ++i) {
           const int t = i % (kPassN / 8);

@@ -31,9 +31,9 @@ int LaunchCrumbEncode(const CudaCrumbLaunch& launch) {
 
 int PrepareCrumbEncode(const CudaForm& form, uint32_t page_tokens, uint32_t shared_bytes) {
   CRUMB_CHECK(CudaDim(form.dim) && form.bits >= 2 && form.bits <= 4);
-  if (form.dim == 64) return cuda::PrepareCrumb64(form.bits, page_tokens, shared_bytes);
-  return form.dim == 128 ? cuda::PrepareCrumb128(form.bits, page_tokens, shared_bytes)
-                         : cuda::PrepareCrumb256(form.bits, page_tokens, shared_bytes);
+  if (form.dim == 64) return cuda::PrepareCrumb64(form, page_tokens, shared_bytes);
+  return form.dim == 128 ? cuda::PrepareCrumb128(form, page_tokens, shared_bytes)
+                         : cuda::PrepareCrumb256(form, page_tokens, shared_bytes);
 }
 
 int PrepareCodecKernels(uint32_t dim, bool encode) {

@@ -17,6 +17,7 @@ struct CudaForm {
   bool grouped = false;  // more than one scale in a row
   bool base = false;     // some tensor has a mean
   bool search = false;   // crumb encoders: K with a metric
+  bool values = false;   // crumb encoders: V
   friend bool operator==(const CudaForm&, const CudaForm&) = default;
 };
 
@@ -41,7 +42,8 @@ struct CudaCrumbLaunch {
 int LaunchDecode(const CudaLaunch& launch);
 // The OSCAR-like codecs: 2 and 4 bits.
 int LaunchAffineEncode(const CudaLaunch& launch);
-// The crumb codecs: 2, 3 and 4 bits. REQUIRES: entries for K are of one head each.
+// The crumb codecs: 2, 3 and 4 bits. REQUIRES: entries for K are of one head each; V has
+// 2 or 4 bits.
 int LaunchCrumbEncode(const CudaCrumbLaunch& launch);
 
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream);

@@ -49,8 +49,8 @@ std::vector<uint8_t> CudaMetricImage(const QueryMetric& metric, uint32_t dim) {
   const double unit = *std::max_element(metric.diagonal.begin(), metric.diagonal.end());
   for (size_t k = 0; k < dim / kCrumbBlock; ++k) {
     for (size_t b = 0; b <= k; ++b) {
-      const uint32_t at = CrumbOperand(dim / kCrumbBlock, static_cast<uint32_t>(k),
-                                       static_cast<uint32_t>(b));
+      const uint32_t at =
+          CrumbOperand(dim / kCrumbBlock, static_cast<uint32_t>(k), static_cast<uint32_t>(b));
       AppendOperand(metric, k, b, operands + at / sizeof(uint16_t));
     }
     for (uint32_t i = 1; i < kCrumbBlock; ++i) {

@@ -34,7 +34,7 @@ constexpr KernelTuning EncodeTuningOf() {
 template <int kDim, bool kSearch>
 constexpr int CrumbWarpsOf() {
   if constexpr (kSearch) return kDim == 64 ? 12 : 8;
-  return kDim == 256 ? 8 : 16;
+  return kDim == 256 ? 8 : 12;
 }
 
 }  // namespace crumb
