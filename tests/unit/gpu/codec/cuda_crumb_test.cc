@@ -179,5 +179,46 @@ TEST(CudaCrumbTest, AgreesForEveryShapeOfPages) {
   }
 }
 
+// A NaN spoils the mean of its whole page; it is its row that must be named.
+TEST(CudaCrumbTest, TheFirstNanOrInfinityIsNamed) {
+  SetSpec spec;
+  spec.k_dim = spec.v_dim = 128;
+  spec.kv_heads = 3;
+  spec.k_mean = spec.query_moment = true;
+  const auto set = MakeSet(spec);
+  const PartShape part =
+      testing::MakePart({.layer_ids = {0}, .heads = 3, .k_dim = 128, .v_dim = 128});
+  const size_t values = part.raw_bytes / 2;
+  for (const uint16_t bits : {uint16_t{0x7fc0}, uint16_t{0xff80}, uint16_t{0x7f80}}) {
+    CudaRig rig(part, DefaultOf(CodecKind::kCrumbInt2, set), set, {.pages = 4});
+    std::vector<EncodeReport> reports;
+    for (uint32_t page = 0; page < rig.pages(); ++page) {
+      auto raw = RandomPage(part.raw_bytes, page);
+      if (page == 1) SetElement(&raw, values / 2 - 200, bits);  // K, last head
+      if (page == 2) SetElement(&raw, values - 12345, bits);    // V
+      if (page == 3) {
+        SetElement(&raw, 5 * 128 + 3, bits);
+        SetElement(&raw, 128 * 64 + 40 * 128, bits);
+        SetElement(&raw, values - 1, bits);
+      }
+      rig.PutRaw(page, raw);
+      reports.push_back(rig.cpu().Encode(raw, 64));
+    }
+    rig.Encode({64, 64, 64, 64});
+    for (uint32_t page = 0; page < rig.pages(); ++page) {
+      SCOPED_TRACE(page);
+      const uint64_t place = rig.Report(page).bad_place;
+      if (reports[page].result == BlockResult::kOk) {
+        EXPECT_EQ(place, ~0ull);
+        continue;
+      }
+      ASSERT_NE(place, ~0ull);
+      EXPECT_EQ(rig.gpu().layout().tensors()[place >> 40].is_v, reports[page].bad_is_v);
+      EXPECT_EQ(place >> 20 & 0xfffff, reports[page].bad_head);
+      EXPECT_EQ(place & 0xfffff, reports[page].bad_token);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace crumb::codec_test
