@@ -20,6 +20,17 @@ __device__ __forceinline__ uint32_t MinBf16(uint32_t a, uint32_t b) {
   asm("min.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+// The same, but a NaN stays one.
+__device__ __forceinline__ uint32_t MaxBf16OrNan(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+__device__ __forceinline__ uint32_t MinBf16OrNan(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
 // 0xffff in each half where a >= b.
 __device__ __forceinline__ uint32_t NotBelow(uint32_t a, uint32_t b) {
   const __nv_bfloat162 x = *reinterpret_cast<const __nv_bfloat162*>(&a);
@@ -88,6 +99,10 @@ __device__ __forceinline__ Affine AffineOf(float low, float high, float top) {
   return out;
 }
 
+inline __device__ __noinline__ Affine AffineOfAny(float low, float high, float top) {
+  return AffineOf<false>(low, high, top);
+}
+
 // The least value of a group is zero: which zero, is that of its first element, and decides the
 // sign of the stored zero. Elements that the clip made zero count with their sign. Rare.
 template <int kCount, int kPlanes>
@@ -135,14 +150,25 @@ struct RowBounds {
   uint32_t bounds;
 };
 
+// A bound below which no value or above which every value of a row lies is moved out of the reach
+// of elements that the clip takes away, which get the codes of the ends. Only a row whose range met
+// the floor has such bounds: others have code 0 at one end and 3 at the other.
+__device__ __forceinline__ uint32_t MoveBound(uint32_t bound, float low, float high) {
+  const float value = LowBf16(bound);
+  return value > high ? 0x7f80u : value <= low ? 0xff80u : bound;
+}
+
 template <bool kReciprocal>
 __device__ __forceinline__ RowBounds BoundsOf(float low, float high, bool upper) {
   RowBounds out;
   out.affine = AffineOf<kReciprocal>(low, high, 3.0f);
   const float r = Reciprocal<kReciprocal>(out.affine.scale);
-  const uint32_t first =
+  uint32_t first =
       CodeBound<kReciprocal>(upper ? 3.0f : 1.0f, upper ? 0x1p-23f : 0x1.8p-25f, out.affine, r);
-  out.bounds = first | CodeBound<kReciprocal>(2.0f, 0x1p-24f, out.affine, r) << 16;
+  uint32_t second = CodeBound<kReciprocal>(2.0f, 0x1p-24f, out.affine, r);
+  if (out.affine.floored)
+    first = MoveBound(first, low, high), second = MoveBound(second, low, high);
+  out.bounds = first | second << 16;
   return out;
 }
 inline __device__ __noinline__ RowBounds BoundsOfAny(float low, float high, bool upper) {
@@ -165,64 +191,119 @@ __device__ __forceinline__ uint32_t SignZeros(const uint32_t (&y)[kCount], uint3
 }
 
 __device__ __forceinline__ uint32_t QuadMax(uint32_t v) {
-  v = MaxBf16(v, __shfl_xor_sync(0xffffffffu, v, 1));
-  return MaxBf16(v, __shfl_xor_sync(0xffffffffu, v, 2));
+  v = MaxBf16OrNan(v, __shfl_xor_sync(0xffffffffu, v, 1));
+  return MaxBf16OrNan(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 __device__ __forceinline__ uint32_t QuadMin(uint32_t v) {
-  v = MinBf16(v, __shfl_xor_sync(0xffffffffu, v, 1));
-  return MinBf16(v, __shfl_xor_sync(0xffffffffu, v, 2));
+  v = MinBf16OrNan(v, __shfl_xor_sync(0xffffffffu, v, 1));
+  return MinBf16OrNan(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 
-// Four bytes of codes of both rows: byte i of word w in the low bits of each half of bytes[i].
-template <int kCount>
-__device__ __forceinline__ void BytesByMasks(const uint32_t (&y)[kCount], int w, uint32_t bound1,
-                                             uint32_t bound2, uint32_t bound3,
-                                             uint32_t (&bytes)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) bytes[i] = 0;
-#pragma unroll
-  for (int p = 0; p < 4; ++p) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t v = y[(p * (kCount / 16) + w) * 4 + i];
-      const uint32_t at1 = NotBelow(v, bound1);
-      const uint32_t at2 = NotBelow(v, bound2);
-      const uint32_t at3 = NotBelow(v, bound3);
-      bytes[i] |= at2 & 0x00020002u << (2 * p);
-      bytes[i] |= (at1 ^ at2 ^ at3) & 0x00010001u << (2 * p);
-    }
-  }
-}
-
-__device__ __forceinline__ uint32_t OneWhereNotBelow(uint32_t a, uint32_t b) {
-  uint32_t out;
-  asm("set.ge.f16x2.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
 __device__ __forceinline__ uint32_t MultiplyAddF16(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t out;
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
   return out;
 }
+__device__ __forceinline__ uint32_t MultiplyAddWithin01(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t out;
+  asm("fma.rn.sat.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+}
+// Three bounds of two rows, and comparisons with them. FP16 1.0 in each half of a result where the
+// value reaches the bound.
+struct Compare {  // any values
+  uint32_t bound[3];
+  template <int kBound>
+  __device__ uint32_t Reached(uint32_t v) const {
+    return NotBelow(v, bound[kBound]) & 0x3c003c00u;
+  }
+};
 
-// The same with sums of ones in FP16, on another pipe than the comparisons. WHY it is right: below
-// 2^60 BF16 patterns are in order as FP16 too, and FP16 holds every sum below 2048.
-template <int kCount>
-__device__ __forceinline__ void BytesBySums(const uint32_t (&y)[kCount], int w, uint32_t bound1,
-                                            uint32_t bound2, uint32_t bound3,
-                                            uint32_t (&bytes)[4]) {
-  constexpr uint32_t kPower[4] = {0x3c003c00u, 0x44004400u, 0x4c004c00u, 0x54005400u};  // 4^p
+// By saturating multiplication, on another pipe than comparisons and selection. WHY it is right:
+// below 2^121 BF16 patterns are in order as FP16 too, and v reaches a bound if it is above the
+// value before it, `below`. (v - below) x 2^s, rounded once, is 1 or more then, and 0 or less
+// otherwise, if a step at `below` is at least 2^-s and below x 2^s is finite.
+struct CompareByProducts {
+  static constexpr uint32_t kPower13 = 0x70007000u;  // 2^13 in both halves
+  uint32_t power2, minus[3];
+
+  // Both halves: the values before a pair of bounds, and whether the scheme holds for them: the low
+  // one (bounds 1 and 3) is scaled by 2^13, the high one (bound 2) by what its exponent asks for,
+  // since it lies near zero.
+  __device__ static uint32_t Below(uint32_t bounds) {
+    return bounds - 0x00010001u + (bounds >> 15 & 0x00010001u) * 2;
+  }
+  __device__ static bool Holds(uint32_t below) {
+    const uint32_t outer = (below & 0x7fffu) - 0x3400u;
+    const uint32_t middle = (below >> 16 & 0x7fffu) - 0x2c00u;
+    return outer < 0x4800u - 0x3400u && middle < 0x7000u - 0x2c00u;
+  }
+  __device__ CompareByProducts(uint32_t below1, uint32_t below2, uint32_t below3) {
+    // 2^(11 - e) of both halves; exponents are biased by 15.
+    power2 = (0x00290029u - (below2 >> 10 & 0x001f001fu)) << 10;
+    minus[0] = MultiplyAddF16(below1 ^ 0x80008000u, kPower13, 0);
+    minus[1] = MultiplyAddF16(below2 ^ 0x80008000u, power2, 0);
+    minus[2] = MultiplyAddF16(below3 ^ 0x80008000u, kPower13, 0);
+  }
+  template <int kBound>
+  __device__ uint32_t Reached(uint32_t v) const {
+    return MultiplyAddWithin01(v, kBound == 1 ? power2 : kPower13, minus[kBound]);
+  }
+};
+
+// Sums ones to bytes of codes on the tensor cores: the product with powers of four that a lane's
+// own columns alone have. Element 0 and 1 of a word come back as 16 bits of one sum, 2 and 3 of
+// another, for both rows.
+class CodeSums {
+ public:
+  __device__ CodeSums() {
+    const uint32_t g = LaneRow(), c = LaneColumn();
+    one_ = g == 2 * c ? 0x00003c00u : g == 2 * c + 1 ? 0x3c000000u : 0u;
+    step_ = one_ == 0 ? 0u : g == 2 * c ? 0x00000800u : 0x08000000u;  // of 4, as exponents go
 #pragma unroll
-  for (int i = 0; i < 4; ++i) bytes[i] = 0x64006400u;  // 1024: the sum is in the low bits
+    for (int i = 0; i < 4; ++i) sums_[i] = 8388608.0f;
+  }
+
+  // Ones of elements 0 to 3 of `plane`, pairs of rows.
+  __device__ void Add(int plane, const uint32_t (&ones)[4]) {
+    const uint32_t b0 = one_ + plane * step_, b1 = one_ + (plane + 4) * step_;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(sums_[0]), "+f"(sums_[1]), "+f"(sums_[2]), "+f"(sums_[3])
+        : "r"(ones[0]), "r"(ones[2]), "r"(ones[1]), "r"(ones[3]), "r"(b0), "r"(b1));
+  }
+
+  __device__ uint32_t Word(int half) const {
+    return __byte_perm(__float_as_uint(sums_[half]), __float_as_uint(sums_[2 + half]), 0x5410);
+  }
+
+ private:
+  uint32_t one_, step_;
+  float sums_[4];
+};
+
+template <int kCount, typename Bounds>
+__device__ __forceinline__ void CodesByBounds(const uint32_t (&y)[kCount], const Bounds& bounds,
+                                              uint32_t (&words)[2][kCount / 16]) {
+  constexpr int kWords = kCount / 16;
 #pragma unroll
-  for (int p = 0; p < 4; ++p) {
+  for (int w = 0; w < kWords; ++w) {
+    CodeSums sums;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t v = y[(p * (kCount / 16) + w) * 4 + i];
-      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound1), kPower[p], bytes[i]);
-      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound2), kPower[p], bytes[i]);
-      bytes[i] = MultiplyAddF16(OneWhereNotBelow(v, bound3), kPower[p], bytes[i]);
+    for (int p = 0; p < 4; ++p) {
+      uint32_t ones[3][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t v = y[(p * kWords + w) * 4 + i];
+        ones[0][i] = bounds.template Reached<0>(v);
+        ones[1][i] = bounds.template Reached<1>(v);
+        ones[2][i] = bounds.template Reached<2>(v);
+      }
+      sums.Add(p, ones[0]);
+      sums.Add(p, ones[1]);
+      sums.Add(p, ones[2]);
     }
+    words[0][w] = sums.Word(0), words[1][w] = sums.Word(1);
   }
 }
 
@@ -233,37 +314,70 @@ template <int kCount>
 __device__ __forceinline__ Affine QuantiseByBounds(const uint32_t (&y)[kCount], uint32_t low,
                                                    uint32_t high, bool small,
                                                    uint32_t (&words)[2][kCount / 16]) {
-  const uint32_t c = LaneColumn(), lane = threadIdx.x & 31;
+  const uint32_t c = LaneColumn(), first = Lane() & 28;
   const float least = HalfOf(low, c & 1), most = HalfOf(high, c & 1);
   const bool upper = (c & 2) != 0;
-  const bool bounded = __all_sync(0xffffffffu, Bounded(least, most));
   const RowBounds own =
-      bounded ? BoundsOf<true>(least, most, upper) : BoundsOfAny(least, most, upper);
-  const Affine affine = own.affine;
-  const uint32_t both = own.bounds;
-  const uint32_t low_g = __shfl_sync(0xffffffffu, both, lane & 28);
-  const uint32_t low_h = __shfl_sync(0xffffffffu, both, (lane & 28) + 1);
-  const uint32_t top_g = __shfl_sync(0xffffffffu, both, (lane & 28) + 2);
-  const uint32_t top_h = __shfl_sync(0xffffffffu, both, (lane & 28) + 3);
+      small ? BoundsOf<true>(least, most, upper) : BoundsOfAny(least, most, upper);
+  const uint32_t below = CompareByProducts::Below(own.bounds);
+  const bool products = __all_sync(0xffffffffu, small && CompareByProducts::Holds(below));
+  const uint32_t both = products ? below : own.bounds;
+  const uint32_t low_g = __shfl_sync(0xffffffffu, both, first);
+  const uint32_t low_h = __shfl_sync(0xffffffffu, both, first + 1);
+  const uint32_t top_g = __shfl_sync(0xffffffffu, both, first + 2);
+  const uint32_t top_h = __shfl_sync(0xffffffffu, both, first + 3);
   const uint32_t bound1 = __byte_perm(low_g, low_h, 0x5410);
   const uint32_t bound2 = __byte_perm(low_g, low_h, 0x7632);
   const uint32_t bound3 = __byte_perm(top_g, top_h, 0x5410);
-  constexpr int kWords = kCount / 16;
-#pragma unroll
-  for (int w = 0; w < kWords; ++w) {
-    uint32_t bytes[4];
-    if (small) {
-      BytesBySums<kCount>(y, w, bound1, bound2, bound3, bytes);
-    } else {
-      BytesByMasks<kCount>(y, w, bound1, bound2, bound3, bytes);
-    }
-    const uint32_t a = __byte_perm(bytes[0], bytes[1], 0x6240);
-    const uint32_t b = __byte_perm(bytes[2], bytes[3], 0x6240);
-    words[0][w] = __byte_perm(a, b, 0x5410);
-    words[1][w] = __byte_perm(a, b, 0x7632);
+  if (products) {
+    CodesByBounds<kCount>(y, CompareByProducts(bound1, bound2, bound3), words);
+  } else {
+    CodesByBounds<kCount>(y, Compare{{bound1, bound2, bound3}}, words);
   }
-  return affine;
+  return own.affine;
 }
+
+// 2^23 + the integer below `value`, in 0 to 255: the low byte is that integer.
+__device__ __forceinline__ float FloorByte(float value) { return __fadd_rd(value, 8388608.0f); }
+
+// Four bits, one scale for the row.
+template <int kCount>
+struct RowQuantiser4 {
+  static constexpr int kWords = kCount / 8;
+
+  // Of both rows. kReciprocal: as Divide's. kClips: elements are clipped to `bound`.
+  template <bool kReciprocal, bool kClips>
+  __device__ static void Codes(const uint32_t (&y)[kCount], uint32_t bound,
+                               const Affine (&affine)[2], uint32_t (&words)[2][kWords]) {
+    const float r[2] = {Reciprocal<kReciprocal>(affine[0].scale),
+                        Reciprocal<kReciprocal>(affine[1].scale)};
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      uint32_t bytes[2][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t low = y[4 * w + i], high = y[kCount / 2 + 4 * w + i];
+        if constexpr (kClips) {
+          low = MinBf16(MaxBf16(low, bound ^ 0x80008000u), bound);
+          high = MinBf16(MaxBf16(high, bound ^ 0x80008000u), bound);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          // Between 0 and 16 already: what was not clipped lies between the ends of the range.
+          const float of_low = CodeValue<kReciprocal>(HalfOf(low, half), affine[half], r[half]);
+          const float of_high = CodeValue<kReciprocal>(HalfOf(high, half), affine[half], r[half]);
+          bytes[half][i] =
+              __float_as_uint(fmaf(FloorByte(of_high) - 8388608.0f, 16.0f, FloorByte(of_low)));
+        }
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        words[half][w] = __byte_perm(__byte_perm(bytes[half][0], bytes[half][1], 0x0040),
+                                     __byte_perm(bytes[half][2], bytes[half][3], 0x0040), 0x5410);
+      }
+    }
+  }
+};
 
 // Any width and any group of whole lane runs: a division per element.
 template <int kCount, int kBits>
@@ -319,7 +433,7 @@ struct GroupQuantiser {
         float v = HalfOf(y[plane * kRun + 4 * w + i], half);
         v = fminf(fmaxf(v, -bound), bound);
         const float code = fminf(fmaxf(CodeValue<kReciprocal>(v, affine, r), 0.0f), kTop + 0.5f);
-        words[w] |= static_cast<uint32_t>(code) << (8 * i + (8 / kPlanes) * plane);
+        words[w] |= (__float_as_uint(FloorByte(code)) & 0xffu) << (8 * i + (8 / kPlanes) * plane);
       }
     }
   }

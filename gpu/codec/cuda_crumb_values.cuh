@@ -13,12 +13,12 @@ namespace crumb::cuda {
 template <int kDim, int kBits>
 struct CrumbValuesKernel {
   using Affine = EncodeKernel<kDim, 2, false, false>;  // the same walk
-  using Shared = EncodeShared<kDim, EncodeTuningOf<kDim>().tiles>;
+  using Shared = EncodeShared<kDim, CrumbValuesTuningOf<kDim>().tiles>;
   using Grid = CrumbLevelGrid<kBits>;
   using Range = CrumbRange<kDim, kBits>;
-  static constexpr int kTiles = EncodeTuningOf<kDim>().tiles;
+  static constexpr int kTiles = CrumbValuesTuningOf<kDim>().tiles;
   static constexpr int kThreads = kTiles * 128;
-  static constexpr int kBlocks = EncodeTuningOf<kDim>().blocks;
+  static constexpr int kBlocks = CrumbValuesTuningOf<kDim>().blocks;
   static constexpr int kCount = kDim / 4;  // elements of a row in a lane
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
   static constexpr int kRun = kCount / kPlanes;

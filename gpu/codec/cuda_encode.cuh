@@ -47,22 +47,29 @@ struct EncodeKernel {
     }
   }
 
-  // Rotated rows in pairs of 16 bits; bit `half` of the result: that row is finite so far.
-  __device__ static uint32_t Rotate(const uint32_t (&a)[kSteps][4], uint32_t image,
-                                    uint32_t (&y)[kCount]) {
-    uint32_t finite = 0;
+  // Rotated rows in pairs of 16 bits, of a product whose first pass was started. kSaturates: what
+  // is too large becomes the largest BF16, else an infinity.
+  template <bool kSaturates>
+  __device__ static void FinishRotate(uint32_t (&a)[kSteps][4], uint32_t image,
+                                      float (&d)[kPassN / 2], uint32_t (&y)[kCount]) {
 #pragma unroll
     for (int pass = 0; pass < kDim / kPassN; ++pass) {
-      float d[kPassN / 2];
-      MultiplyTile<kSteps, kPassN>(a, image + pass * (kDim * kPassN * 2), d);
-      if (pass == 0) finite = (isfinite(d[0]) ? 1 : 0) | (isfinite(d[2]) ? 2 : 0);
+      if (pass > 0) StartProduct<kSteps, kPassN>(a, image + pass * (kDim * kPassN * 2), d);
+      FinishProduct(d);
 #pragma unroll
-      for (int t = 0; t < kPassN / 8; ++t) {
-        y[pass * (kPassN / 4) + 2 * t] = PackBf16(d[4 * t], d[4 * t + 2]);
-        y[pass * (kPassN / 4) + 2 * t + 1] = PackBf16(d[4 * t + 1], d[4 * t + 3]);
+      for (int i = 0; i < kPassN / 4; ++i) {
+        const int at = i / 2 * 4 + i % 2;
+        y[pass * (kPassN / 4) + i] =
+            kSaturates ? PackBf16(d[at], d[at + 2]) : PackBf16OrInfinity(d[at], d[at + 2]);
       }
     }
-    return finite;
+  }
+
+  // All of it, saturated.
+  __device__ static void Rotate(uint32_t (&a)[kSteps][4], uint32_t image, uint32_t (&y)[kCount]) {
+    float d[kPassN / 2];
+    StartProduct<kSteps, kPassN>(a, image, d);
+    FinishRotate<true>(a, image, d, y);
   }
 
   // The same for rows that are not rotated.
@@ -76,15 +83,6 @@ struct EncodeKernel {
       y[at] = PackBf16OrInfinity(LowBf16(y[at]) - m, HighBf16(y[at]) - m);
     }
   }
-  __device__ static uint32_t FiniteRows(const uint32_t (&y)[kCount]) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) most = __vmaxu2(most, y[i] & 0x7fff7fffu);
-    most = __vmaxu2(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    most = __vmaxu2(most, __shfl_xor_sync(0xffffffffu, most, 2));
-    return ((most & 0xffffu) < 0x7f80u ? 1 : 0) | (most >> 16 < 0x7f80u ? 2 : 0);
-  }
-
   __device__ static void StoreWords(uint8_t* to, const uint32_t (&words)[kWords]) {
     if constexpr (kWords == 1) {
       *reinterpret_cast<uint32_t*>(to) = words[0];
@@ -110,27 +108,72 @@ struct EncodeKernel {
   struct Context {
     const CudaBatch& batch;
     const HeadsAt heads;
+    const RowWalk& walk;
     const WarpRows& rows;
     CudaPageReport* report;
     bool sampled, bf16_meta;
+    bool small;  // no magnitude of the warp's rows reaches 2^60
   };
 
-  // Two bits, one scale for a row.
-  __device__ static void QuantiseRow2(const Context& at, const uint32_t (&y)[kCount],
-                                      uint32_t bound, uint8_t* meta, uint32_t (&words)[2][kWords]) {
-    uint32_t low = y[0], high = y[0];
+  // The least and the largest element of both rows, or NaN.
+  struct Range {
+    uint32_t low, high;
+  };
+  __device__ static Range RangeOf(const uint32_t (&y)[kCount]) {
+    Range out = {y[0], y[0]};
 #pragma unroll
-    for (int i = 1; i < kCount; ++i) low = MinBf16(low, y[i]), high = MaxBf16(high, y[i]);
-    low = QuadMin(low), high = QuadMax(high);
-    const uint32_t most = __vmaxu2(low & 0x7fff7fffu, high & 0x7fff7fffu);
-    const bool small = __all_sync(0xffffffffu, SmallMagnitudes(most));
-    low = MaxBf16(low, bound ^ 0x80008000u);
-    high = MinBf16(high, bound);
+    for (int i = 1; i < kCount; ++i) {
+      out.low = MinBf16OrNan(out.low, y[i]), out.high = MaxBf16OrNan(out.high, y[i]);
+    }
+    return {QuadMin(out.low), QuadMax(out.high)};
+  }
+  __device__ static uint32_t MostOf(const Range& range) {
+    return __vmaxu2(range.low & 0x7fff7fffu, range.high & 0x7fff7fffu);
+  }
+
+  // Within the clip, and with the sign of the first zero where zero is the least.
+  __device__ static Range Clip(const uint32_t (&y)[kCount], const Range& range, uint32_t bound) {
+    uint32_t low = MaxBf16(range.low, bound ^ 0x80008000u);
     if (__any_sync(0xffffffffu, (low & 0x7fffu) == 0 || (low & 0x7fff0000u) == 0)) {
       low = SignZeros<kCount, kPlanes>(y, low, bound);
     }
-    const Affine own = QuantiseByBounds<kCount>(y, low, high, small, words);
+    return {low, MinBf16(range.high, bound)};
+  }
+
+  // A row whose sums are not all finite: it has a NaN or an infinity, or is a finite row that does
+  // not fit into BF16 once rotated. Reported; then as the reference goes on.
+  __device__ static Range Saturate(const Context& at, Range range, uint32_t (&y)[kCount]) {
+    const uint32_t most = MostOf(range);
+    const uint32_t finite =
+        ((most & 0xffffu) < 0x7f80u ? 1u : 0u) | (most >> 16 < 0x7f80u ? 2u : 0u);
+    if (__all_sync(0xffffffffu, finite == 3)) return range;
+    ReportRows<kDim>(at.report, at.walk, at.rows, at.heads.tensor(), finite);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = MinBf16(MaxBf16(y[i], 0xff7fff7fu), 0x7f7f7f7fu);
+    return RangeOf(y);
+  }
+
+  // The pair that each lane worked out for its row (g + 8 * (c & 1)), of row `half`.
+  __device__ static Affine OfRow(const Affine& own, int half) {
+    const uint32_t from = (Lane() & 28) + half;
+    Affine affine;
+    affine.scale = __shfl_sync(0xffffffffu, own.scale, from);
+    affine.zero = __shfl_sync(0xffffffffu, own.zero, from);
+    affine.floored = __shfl_sync(0xffffffffu, own.floored ? 1 : 0, from) != 0;
+    return affine;
+  }
+
+  // One scale for a row.
+  __device__ static void QuantiseRow(const Context& at, const uint32_t (&y)[kCount],
+                                     const Range& range, uint32_t bound, uint8_t* meta,
+                                     uint32_t (&words)[2][kWords]) {
     const int c = static_cast<int>(LaneColumn());
+    Affine own;
+    if constexpr (kBits == 2) {
+      own = QuantiseByBounds<kCount>(y, range.low, range.high, at.small, words);
+    } else {
+      own = QuantiseRow4(at, y, range, bound, words);
+    }
     if (c < 2 && at.rows.Has(c)) {
       StoreMeta(at.bf16_meta, meta + 8 * c * at.heads.meta_row_bytes(), own);
     }
@@ -138,14 +181,27 @@ struct EncodeKernel {
     if (!at.sampled && !floored) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t from = (Lane() & 28) + half;
-      Affine affine;
-      affine.scale = __shfl_sync(0xffffffffu, own.scale, from);
-      affine.zero = __shfl_sync(0xffffffffu, own.zero, from);
-      affine.floored = __shfl_sync(0xffffffffu, own.floored ? 1 : 0, from) != 0;
+      const Affine affine = OfRow(own, half);
       const Affine all[4] = {affine, affine, affine, affine};
       Account(at, y, half, words[half], all, floored);
     }
+  }
+
+  __device__ static Affine QuantiseRow4(const Context& at, const uint32_t (&y)[kCount],
+                                        const Range& range, uint32_t bound,
+                                        uint32_t (&words)[2][kWords]) {
+    const int c = static_cast<int>(LaneColumn());
+    const float low = HalfOf(range.low, c & 1), high = HalfOf(range.high, c & 1);
+    const Affine own = at.small ? AffineOf<true>(low, high, 15.0f) : AffineOfAny(low, high, 15.0f);
+    const Affine affine[2] = {OfRow(own, 0), OfRow(own, 1)};
+    if (at.small && at.heads.rank() == 0) {
+      RowQuantiser4<kCount>::template Codes<true, false>(y, bound, affine, words);
+    } else if (at.small) {
+      RowQuantiser4<kCount>::template Codes<true, true>(y, bound, affine, words);
+    } else {
+      RowQuantiser4<kCount>::template Codes<false, true>(y, bound, affine, words);
+    }
+    return own;
   }
 
   // Of one row: into the page's sums if it is a sample, and whether it fits if the floor was met.
@@ -173,7 +229,7 @@ struct EncodeKernel {
     CountUnfit(has, of_lane, error, energy, at.report);
   }
 
-  // Other widths and several scales: a division per element.
+  // Several scales: a division per element.
   __device__ static void QuantiseGroups(const Context& at, const uint32_t (&y)[kCount],
                                         uint32_t bound, uint8_t* meta,
                                         uint32_t (&words)[2][kWords]) {
@@ -205,16 +261,19 @@ struct EncodeKernel {
     }
   }
 
-  __device__ static void QuantiseRows(const Context& at, const uint32_t (&y)[kCount]) {
+  __device__ static void QuantiseRows(Context at, uint32_t (&y)[kCount]) {
+    Range range = RangeOf(y);
+    at.small = __all_sync(0xffffffffu, SmallMagnitudes(MostOf(range)));
+    if (!at.small) range = Saturate(at, range, y);
     uint32_t bound = 0x7f7f7f7fu;
-    if (const uint32_t rank = at.heads.rank(); rank != 0) bound = Select<kCount>(y, rank);
+    if (const uint32_t rank = at.heads.rank(); rank != 0) bound = Select<kCount>(y, rank, at.small);
     uint32_t words[2][kWords] = {};
     const uint32_t row = at.rows.first + LaneRow(), code_bytes = at.heads.code_row_bytes();
     uint8_t* meta = at.rows.block + at.heads.meta_offset() + row * at.heads.meta_row_bytes();
-    if constexpr (kBits == 2 && !kGrouped) {
-      QuantiseRow2(at, y, bound, meta, words);
-    } else {
+    if constexpr (kGrouped) {
       QuantiseGroups(at, y, bound, meta, words);
+    } else {
+      QuantiseRow(at, y, Clip(y, range, bound), bound, meta, words);
     }
     uint8_t* codes = at.rows.block + row * code_bytes + LaneColumn() * (4 * kWords);
 #pragma unroll
@@ -224,20 +283,44 @@ struct EncodeKernel {
   }
 
   __device__ static void Tile(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
-                              const WarpRows& rows, const uint32_t (&y)[kCount], uint32_t finite) {
+                              const WarpRows& rows, uint32_t (&y)[kCount]) {
     // A warp past the last head of a page list has no block, one past a page's rows no tokens.
     if (rows.block == nullptr) return;
     if (rows.tokens > rows.first) {
-      CudaPageReport* report = batch.reports + rows.page;
-      const uint32_t tensor = heads.tensor();
-      if (!__all_sync(0xffffffffu, finite == 3)) {
-        ReportRows<kDim>(report, walk, rows, tensor, finite);
-      }
       const bool bf16 = heads.meta() == kCudaMetaBf16;
-      QuantiseRows({batch, heads, rows, report, Sampled(rows, tensor), bf16}, y);
+      QuantiseRows({batch, heads, walk, rows, batch.reports + rows.page,
+                    Sampled(rows, heads.tensor()), bf16, false},
+                   y);
     }
     const uint32_t end = rows.first + kCudaRowsPerWarp;
     if (end >= batch.page_tokens || end > rows.tokens) ClearRest(batch.page_tokens, heads, rows);
+  }
+
+  // All tiles of a walk; the next one is gathered under the product of this one.
+  template <bool kRotates>
+  __device__ static void Tiles(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
+                               const Gather<kDim>& gather, uint32_t image) {
+    walk.LookUp(0);
+    gather.Start(batch, walk, walk.Rows(0));
+    for (uint32_t n = 0; n < walk.count(); ++n) {
+      Gather<kDim>::Wait();
+      uint32_t y[kCount], a[kSteps][4];
+      float d[kPassN / 2];
+      if constexpr (kRotates) {
+        gather.Take(a);
+        if constexpr (kBase) Centre(heads, walk.Rows(n), a);
+        StartProduct<kSteps, kPassN>(a, image, d);
+      } else {
+        gather.template TakeRows<kPlanes>(batch.interleaved != 0, y);
+        if constexpr (kBase) CentreRows(heads, walk.Rows(n), batch.interleaved != 0, y);
+      }
+      // Not before: what was gathered is taken.
+      __syncwarp();
+      walk.LookUp(n + 1);
+      if (n + 1 < walk.count()) gather.Start(batch, walk, walk.Rows(n + 1));
+      if constexpr (kRotates) FinishRotate<false>(a, image, d, y);
+      Tile(batch, heads, walk, walk.Rows(n), y);
+    }
   }
 
   __device__ static void Run(const CudaBatch& batch, const CudaHeads* heads_table,
@@ -249,37 +332,21 @@ struct EncodeKernel {
     const Gather<kDim> gather(base + offsetof(Shared, gathers) + warp * kGatherBytes<kDim>);
     const uint32_t ring = base + offsetof(Shared, rings) + warp * sizeof(RowRing);
     const HeadsAt heads(base + offsetof(Shared, heads));
+    const uint32_t image = base + static_cast<uint32_t>(offsetof(Shared, image));
     gather.Prepare();
     for (uint32_t h = blockIdx.y; h < heads_count; h += gridDim.y) {
       __syncthreads();
       LoadHeads(batch, heads_table[h], &shared->heads);
       const bool rotates = heads_table[h].image != nullptr;
-      if (rotates) LoadImage<kDim>(heads_table[h].image, base + offsetof(Shared, image));
+      if (rotates) LoadImage<kDim>(heads_table[h].image, image);
       __syncthreads();
       const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
                          gridDim.x * kTiles);
       if (walk.count() == 0) continue;
-      walk.LookUp(0);
-      gather.Start(batch, walk, walk.Rows(0));
-      for (uint32_t n = 0; n < walk.count(); ++n) {
-        Gather<kDim>::Wait();
-        uint32_t y[kCount];
-        uint32_t finite = 3;
-        if (rotates) {
-          uint32_t a[kSteps][4];
-          gather.Take(a);
-          if constexpr (kBase) Centre(heads, walk.Rows(n), a);
-          finite = Rotate(a, base + offsetof(Shared, image), y);
-        } else {
-          gather.template TakeRows<kPlanes>(batch.interleaved != 0, y);
-          if constexpr (kBase) CentreRows(heads, walk.Rows(n), batch.interleaved != 0, y);
-          finite = FiniteRows(y);
-        }
-        // Not before: what was gathered is taken.
-        __syncwarp();
-        walk.LookUp(n + 1);
-        if (n + 1 < walk.count()) gather.Start(batch, walk, walk.Rows(n + 1));
-        Tile(batch, heads, walk, walk.Rows(n), y, finite);
+      if (rotates) {
+        Tiles<true>(batch, heads, walk, gather, image);
+      } else {
+        Tiles<false>(batch, heads, walk, gather, image);
       }
     }
   }

@@ -1,11 +1,13 @@
 // Raw rows from a worker's memory to the operands of the rotation. A warp gathers its own 16 rows
 // into shared memory (16 bytes at a time where they are aligned) and needs nobody else. Device
-// code.
+// code. WHY not the copy engine, a row at a time: its instruction takes addresses of the whole
+// warp, so that sixteen rows are a loop, which costs more than it saves.
 #ifndef CRUMB_GPU_CODEC_CUDA_GATHER_CUH_
 #define CRUMB_GPU_CODEC_CUDA_GATHER_CUH_
 
 #include "gpu/codec/cuda_rows.cuh"
 #include "gpu/codec/cuda_tile.cuh"
+#include "gpu/codec/cuda_tuning.h"
 
 namespace crumb::cuda {
 
@@ -29,26 +31,14 @@ class Gather {
     __syncwarp();
   }
 
-  // Starts the copies of a tile and commits them. Rows that do not exist keep what their place
-  // holds: nobody looks at what becomes of them. REQUIRES: the tile before was taken.
+  // Starts the copies of a tile. Rows that do not exist keep what their place holds: nobody looks
+  // at what becomes of them. REQUIRES: the tile before was taken.
   __device__ void Start(const CudaBatch& batch, const RowWalk& walk, const WarpRows& rows) const {
-    constexpr uint32_t kChunks = kDim / 8;  // of a row
-    constexpr uint32_t kRowsAtOnce = 32 / kChunks;
-    const uint32_t own = Lane() / kChunks, chunk = Lane() % kChunks;
-    const uint32_t to = at_ + own * kGatherPitch<kDim> + 16 * chunk;
     const uint32_t left = rows.tokens > rows.first ? rows.tokens - rows.first : 0;
     if (batch.straight != 0 && batch.aligned != 0) {
-      const uint8_t* from = walk.RawRow(rows, own) + 16 * chunk;
-      const uint64_t step = walk.RowStep() * kRowsAtOnce;
-#pragma unroll
-      for (uint32_t i = 0; i < kCudaRowsPerWarp / kRowsAtOnce; ++i) {
-        if (own + i * kRowsAtOnce < left) {
-          CopyAsync16(to + i * (kRowsAtOnce * kGatherPitch<kDim>), from);
-        }
-        from += step;
-      }
+      StartCopies(walk, rows, left);
     } else {
-      StartSlowly(batch, walk, rows, left);
+      StartSlowly(walk, rows, left < kCudaRowsPerWarp ? left : kCudaRowsPerWarp);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
@@ -89,10 +79,31 @@ class Gather {
   }
 
  private:
+  __device__ __forceinline__ void StartCopies(const RowWalk& walk, const WarpRows& rows,
+                                              uint32_t left) const {
+    constexpr uint32_t kChunks = kDim / 8, kRowsAtOnce = 32 / kChunks;
+    const uint32_t own = Lane() / kChunks, chunk = Lane() % kChunks;
+    const uint32_t to = at_ + own * kGatherPitch<kDim> + 16 * chunk;
+    const uint8_t* from = walk.RawRow(rows, own) + 16 * chunk;
+    const uint64_t step = walk.RowStep() * kRowsAtOnce;
+    if (left >= kCudaRowsPerWarp) {
+#pragma unroll
+      for (uint32_t i = 0; i < kCudaRowsPerWarp / kRowsAtOnce; ++i) {
+        CopyAsync16(to + i * (kRowsAtOnce * kGatherPitch<kDim>), from);
+        from += step;
+      }
+      return;
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; own + i < left; i += kRowsAtOnce) {
+      CopyAsync16(to + i * kGatherPitch<kDim>, from);
+      from += step;
+    }
+  }
+
   // Rows of several slots, and such as do not lie at multiples of 16 bytes: element by element.
-  __device__ __forceinline__ void StartSlowly(const CudaBatch& batch, const RowWalk& walk,
-                                              const WarpRows& rows, uint32_t left) const {
-    const uint32_t count = left < kCudaRowsPerWarp ? left : kCudaRowsPerWarp;
+  __device__ __forceinline__ void StartSlowly(const RowWalk& walk, const WarpRows& rows,
+                                              uint32_t count) const {
 #pragma unroll 1
     for (uint32_t row = 0; row < count; ++row) {
       const uint8_t* from = walk.RawRow(rows, row);

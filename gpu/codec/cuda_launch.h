@@ -35,7 +35,7 @@ struct CudaLaunch {
 struct CudaCrumbLaunch {
   CudaLaunch base;
   CudaCrumbSearch search = {};
-  uint32_t shared_bytes = 0;         // of a block at most, on this device
+  uint32_t shared_bytes = 0;  // of a block at most, on this device
 };
 
 // A cudaError_t; 0: launched. REQUIRES: CudaDim(dim), bits 2 to 4, a batch that was checked.

@@ -1,5 +1,5 @@
 // Which rows of which page a warp has in a tile, and where they lie. Finding that takes divisions
-// and two loads that wait for each other (the page, then its slots), so a warp does it for 32 tiles
+// and two loads that wait for each other (the page, then its slots), so a warp does it for 16 tiles
 // at once, one per lane, and keeps what it found in shared memory. Device code of the kernels.
 #ifndef CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
 #define CRUMB_GPU_CODEC_CUDA_ROWS_CUH_
@@ -131,13 +131,13 @@ __device__ __forceinline__ void LoadHeads(const CudaBatch& batch, const CudaHead
 }
 
 // Of one warp: two batches of tiles, so that a tile is known while the next batch is looked up.
-inline constexpr uint32_t kBatchTiles = 32;
+inline constexpr uint32_t kBatchTiles = 16;
 struct RowRing {
   WarpRows tiles[2 * kBatchTiles];
 };
 
 // The walk of one warp through the tiles of one group of heads. Look up tile 0, then for n = 0, 1,
-// ... LookUp(n + 1), and Rows of n and n + 1 are known.
+// ... LookUp(n + k) for a k below 16, and Rows of n to n + k are known.
 class RowWalk {
  public:
   __device__ RowWalk(const CudaBatch& batch, HeadsAt heads, uint32_t ring, uint32_t first,
@@ -152,7 +152,7 @@ class RowWalk {
 
   __device__ uint32_t count() const { return count_; }  // tiles
 
-  // Finds tiles n to n + 31 if n is the first of a batch. The whole warp.
+  // Finds tiles n to n + 15 if n is the first of a batch. The whole warp.
   __device__ __forceinline__ void LookUp(uint32_t n) const {
     if (n % kBatchTiles == 0 && n < count_) LookUpBatch(n);
   }
@@ -192,7 +192,7 @@ class RowWalk {
 
   __device__ __forceinline__ void LookUpBatch(uint32_t batch_first) const {
     const uint32_t n = batch_first + Lane();
-    if (n < count_) {
+    if (Lane() < kBatchTiles && n < count_) {
       const WarpRows rows = Find(first_ + n * stride_);
       const uint32_t at = ring_ + n % (2 * kBatchTiles) * sizeof(WarpRows);
       asm volatile("st.shared.v2.b64 [%0], {%1,%2};" ::"r"(at), "l"(rows.block), "l"(rows.raw)

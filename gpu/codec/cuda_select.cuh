@@ -14,11 +14,12 @@ __device__ __forceinline__ void Exchange(uint32_t& larger, uint32_t& smaller) {
   larger = most;
 }
 
-// The same of magnitudes, signs dropped on the way: as BF16, whose order is that of the patterns.
+// The same of magnitudes, signs dropped on the way: as FP16, whose order is that of the patterns
+// below 0x7c00. WHY not as BF16: dropping its signs takes instructions.
 __device__ __forceinline__ void ExchangeMagnitudes(uint32_t a, uint32_t b, uint32_t* larger,
                                                    uint32_t* smaller) {
-  asm("{\n.reg .b32 x, y;\nabs.bf16x2 x, %2;\nabs.bf16x2 y, %3;\n"
-      "max.NaN.bf16x2 %0, x, y;\nmin.NaN.bf16x2 %1, x, y;\n}\n"
+  asm("{\n.reg .b32 x, y;\nabs.f16x2 x, %2;\nabs.f16x2 y, %3;\n"
+      "max.f16x2 %0, x, y;\nmin.f16x2 %1, x, y;\n}\n"
       : "=r"(*larger), "=r"(*smaller)
       : "r"(a), "r"(b));
 }
@@ -108,23 +109,39 @@ __device__ __forceinline__ void TopOf(uint32_t* a) {
   }
 }
 
-// kRank-th largest magnitude (1 = the largest) of both rows.
-template <int kCount, int kRank>
-__device__ __forceinline__ uint32_t SelectByNetwork(const uint32_t (&y)[kCount]) {
+// The kRank largest of two falling lists of kKeep, falling, to the front of `out`.
+template <int kRank, int kKeep>
+__device__ __forceinline__ void MergeKept(const uint32_t* a, const uint32_t* b, uint32_t* out) {
+  static_assert(kKeep <= kRank && kRank <= 2 * kKeep);
+#pragma unroll
+  for (int i = 0; i < kRank; ++i) {
+    const int j = kRank - 1 - i;
+    out[i] = i >= kKeep ? b[j] : j >= kKeep ? a[i] : __vmaxu2(a[i], b[j]);
+  }
+  SortValley<kRank>(out);
+}
+
+// The kRank-th largest magnitude (1 = the largest) of both rows, if no lane has more than kKeep of
+// those above it; *exact says so. WHY fewer than kRank: lists of four lanes rarely hold so many of
+// the largest in one, and shorter ones take a third less.
+template <int kCount, int kRank, int kKeep>
+__device__ __forceinline__ uint32_t SelectByNetwork(const uint32_t (&y)[kCount], bool* exact) {
   static_assert(kRank > 1 && kRank <= kCount);
   uint32_t p[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; i += 2) ExchangeMagnitudes(y[i], y[i + 1], &p[i], &p[i + 1]);
-  TopOf<kCount, kRank>(p);
-  uint32_t other[kRank];
+  TopOf<kCount, kKeep>(p);
+  const uint32_t least_kept = p[kKeep - 1];
+  uint32_t other[kRank], top[kRank];
 #pragma unroll
-  for (int i = 0; i < kRank; ++i) other[i] = __shfl_xor_sync(0xffffffffu, p[i], 1);
-  MergeTop<kRank>(p, other);
+  for (int i = 0; i < kKeep; ++i) other[i] = __shfl_xor_sync(0xffffffffu, p[i], 1);
+  MergeKept<kRank, kKeep>(p, other, top);
 #pragma unroll
-  for (int i = 0; i < kRank; ++i) other[i] = __shfl_xor_sync(0xffffffffu, p[i], 2);
-  uint32_t least = __vmaxu2(p[0], other[kRank - 1]);
+  for (int i = 0; i < kRank; ++i) other[i] = __shfl_xor_sync(0xffffffffu, top[i], 2);
+  uint32_t least = __vmaxu2(top[0], other[kRank - 1]);
 #pragma unroll
-  for (int i = 1; i < kRank; ++i) least = __vminu2(least, __vmaxu2(p[i], other[kRank - 1 - i]));
+  for (int i = 1; i < kRank; ++i) least = __vminu2(least, __vmaxu2(top[i], other[kRank - 1 - i]));
+  *exact = kKeep >= kRank || __all_sync(0xffffffffu, __vmaxu2(least_kept, least) == least);
   return least;
 }
 
@@ -149,19 +166,26 @@ __device__ __forceinline__ uint32_t SelectByHalving(const uint32_t (&p)[kCount],
   return found;
 }
 
+template <int kCount, int kRank, int kKeep>
+__device__ __forceinline__ uint32_t SelectRank(const uint32_t (&y)[kCount]) {
+  bool exact = true;
+  const uint32_t found = SelectByNetwork<kCount, kRank, kKeep>(y, &exact);
+  return exact ? found : SelectByNetwork<kCount, kRank, kRank>(y, &exact);
+}
+
 // `rank` is the same in the whole warp. The published clips have networks: 0.96 and 0.92 of 64,
-// 128 and 256 elements.
+// 128 and 256 elements. `small`: no magnitude of the warp's rows reaches 2^60.
 template <int kCount>
-__device__ __forceinline__ uint32_t Select(const uint32_t (&y)[kCount], uint32_t rank) {
+__device__ __forceinline__ uint32_t Select(const uint32_t (&y)[kCount], uint32_t rank, bool small) {
   if constexpr (kCount == 16) {
-    if (rank == 3) return SelectByNetwork<kCount, 3>(y);
-    if (rank == 6) return SelectByNetwork<kCount, 6>(y);
+    if (small && rank == 3) return SelectRank<kCount, 3, 3>(y);
+    if (small && rank == 6) return SelectRank<kCount, 6, 5>(y);
   } else if constexpr (kCount == 32) {
-    if (rank == 6) return SelectByNetwork<kCount, 6>(y);
-    if (rank == 11) return SelectByNetwork<kCount, 11>(y);
+    if (small && rank == 6) return SelectRank<kCount, 6, 5>(y);
+    if (small && rank == 11) return SelectRank<kCount, 11, 8>(y);
   } else {
-    if (rank == 11) return SelectByNetwork<kCount, 11>(y);
-    if (rank == 21) return SelectByNetwork<kCount, 21>(y);
+    if (small && rank == 11) return SelectRank<kCount, 11, 8>(y);
+    if (small && rank == 21) return SelectRank<kCount, 21, 13>(y);
   }
   uint32_t p[kCount];
 #pragma unroll

@@ -91,19 +91,29 @@ requires(kN == 64) __device__ __forceinline__
 
 // d = a x image, 64 rows by kN columns; a[s] is the operand of step s of kSteps. Lane (g, c) of a
 // warp holds rows g (d[4t], d[4t+1]) and g + 8 (d[4t+2], d[4t+3]), columns 8t + 2c, + 1. The four
-// warps of a tile call it together.
+// warps of a tile call it together. Until WaitForWarpgroup nobody may touch a or d.
 template <int kSteps, int kN>
-__device__ __forceinline__ void MultiplyByWarpgroup(const uint32_t (&a)[kSteps][4], uint32_t image,
-                                                    float (&d)[kN / 2]) {
+__device__ __forceinline__ void StartByWarpgroup(uint32_t (&a)[kSteps][4], uint32_t image,
+                                                 float (&d)[kN / 2]) {
   const uint64_t operand = OperandOf(image);
+  // WHY: what makes an operand must not move in between the steps, which would wait for each other.
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[s][i])::"memory");
+  }
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     WarpgroupStep<kN>(d, a[s], operand + (s >> 2) * (kN * 128 >> 4) + (s & 3) * 2, s > 0);
   }
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kCount>
+__device__ __forceinline__ void WaitForWarpgroup(float (&d)[kCount]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-  for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // The same by each warp for itself, for every architecture. `image` may be that of the first of kN
@@ -136,18 +146,24 @@ __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], u
   }
 }
 
+// Starts a product; what does not need it may run before Finish. WHY it is worth it: a warp of the
+// tile has nothing else to do meanwhile, and there are few others.
 template <int kSteps, int kN>
-__device__ __forceinline__ void MultiplyTile(const uint32_t (&a)[kSteps][4], uint32_t image,
+__device__ __forceinline__ void StartProduct(uint32_t (&a)[kSteps][4], uint32_t image,
                                              float (&d)[kN / 2]) {
   // WHY also for warpgroups, which need no start: without values of its own ptxas 13.0 drops the
   // second product of a tile that has two.
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) d[i] = 0.0f;
   if constexpr (kCudaWarpgroups) {
-    MultiplyByWarpgroup<kSteps, kN>(a, image, d);
+    StartByWarpgroup<kSteps, kN>(a, image, d);
   } else {
     MultiplyByWarp<kSteps, kN>(a, image, d);
   }
+}
+template <int kCount>
+__device__ __forceinline__ void FinishProduct(float (&d)[kCount]) {
+  if constexpr (kCudaWarpgroups) WaitForWarpgroup(d);
 }
 
 }  // namespace crumb::cuda

@@ -12,19 +12,29 @@ inline constexpr bool kCudaWarpgroups = false;
 #endif
 
 struct KernelTuning {
-  int tiles;   // warpgroups (of 64 rows) in a block
-  int blocks;  // of one multiprocessor
+  int tiles;      // warpgroups (of 64 rows) in a block
+  int blocks;     // of one multiprocessor
+  int depth = 2;  // tiles that are fetched ahead (decode)
 };
 
 // By head dim. Measured on an H200 (docs/gpu.md); other architectures start from the same.
 template <int kDim>
 constexpr KernelTuning DecodeTuningOf() {
-  if constexpr (kDim == 256) return {2, 1};
+  if constexpr (kDim == 256) return {2, 1, 1};
+  if constexpr (kDim == 64) return {2, 3};
   return {2, 2};
 }
 
 template <int kDim>
 constexpr KernelTuning EncodeTuningOf() {
+  if constexpr (kDim == 256) return {2, 1};
+  if constexpr (kDim == 64) return {3, 2};
+  return {4, 1};
+}
+
+// The crumb encoders' kernel for V.
+template <int kDim>
+constexpr KernelTuning CrumbValuesTuningOf() {
   if constexpr (kDim == 256) return {2, 1};
   return {4, 1};
 }

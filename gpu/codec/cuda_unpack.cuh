@@ -20,71 +20,105 @@ struct PackedRows {
   uint32_t meta[2][2];  // the first scale and zero as stored; kByte: S8 | Z8 << 8
 };
 
+// Where the packed rows of a warp's next tile arrive: codes, then scales (but for several of a row,
+// which are read where they lie). Of one warp.
+template <int kDim, int kBits>
+inline constexpr uint32_t kInboxCodeBytes = kCudaRowsPerWarp* kDim* kBits / 8;
+template <int kDim, int kBits>
+inline constexpr uint32_t kInboxBytes = kInboxCodeBytes<kDim, kBits> + kCudaRowsPerWarp * 8;
+
+// Starts to copy rows that lie one after another, in steps of 16 bytes: sections are made of such,
+// so that the last step stays inside.
+__device__ __forceinline__ void StartRows(const uint8_t* from, uint32_t bytes, uint32_t to) {
+  for (uint32_t i = 16 * Lane(); i < bytes; i += 512) CopyAsync16(to + i, from + i);
+}
+
+// Starts the copies of a tile, without committing them. Rows that do not exist keep what their
+// place holds. REQUIRES: the tile before was taken by all lanes.
+template <int kDim, int kBits, bool kGrouped>
+__device__ __forceinline__ void StartPacked(HeadsAt heads, const WarpRows& rows, uint32_t inbox) {
+  if (rows.tokens <= rows.first) return;
+  const uint32_t count = min(rows.tokens - rows.first, kCudaRowsPerWarp);
+  const uint32_t code_bytes = heads.code_row_bytes(), meta_bytes = heads.meta_row_bytes();
+  StartRows(rows.block + rows.first * code_bytes, count * code_bytes, inbox);
+  if constexpr (!kGrouped) {
+    StartRows(rows.block + heads.meta_offset() + rows.first * meta_bytes, count * meta_bytes,
+              inbox + kInboxCodeBytes<kDim, kBits>);
+  }
+}
+
 template <int kWords>
-__device__ __forceinline__ void LoadWords(const uint8_t* from, uint32_t (&to)[kWords]) {
+__device__ __forceinline__ void TakeWords(uint32_t from, uint32_t (&to)[kWords]) {
   if constexpr (kWords == 1) {
-    to[0] = __ldcs(reinterpret_cast<const uint32_t*>(from));
+    to[0] = FromShared<uint32_t>(from);
   } else if constexpr (kWords == 2) {
-    const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
+    const auto v = FromShared<uint2>(from);
     to[0] = v.x, to[1] = v.y;
   } else {
 #pragma unroll
     for (int i = 0; i < kWords; i += 4) {
-      const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from) + i / 4);
+      const auto v = FromShared<uint4>(from + 4 * i);
       to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
     }
   }
 }
+__device__ __forceinline__ uint32_t ShortFromShared(uint32_t at) {
+  uint16_t v;
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(at));
+  return v;
+}
+__device__ __forceinline__ uint32_t ByteFromShared(uint32_t at) {
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
+  return v;
+}
 
 // The third bits of a lane: of plane p, elements p * kDim / 4 + c * kDim / 16, + kDim / 16.
 template <int kDim>
-__device__ __forceinline__ void LoadHighBits(const uint8_t* from, uint32_t c, uint32_t* low,
+__device__ __forceinline__ void TakeHighBits(uint32_t from, uint32_t c, uint32_t* low,
                                              uint32_t* high) {
   *low = *high = 0;
 #pragma unroll
   for (uint32_t p = 0; p < 4; ++p) {
     if constexpr (kDim == 256) {
-      const uint32_t two = reinterpret_cast<const uint16_t*>(from)[p * 4 + c];
+      const uint32_t two = ShortFromShared(from + 2 * (p * 4 + c));
       if (p < 2)
         *low |= two << (16 * p);
       else
         *high |= two << (16 * (p - 2));
     } else if constexpr (kDim == 128) {
-      *low |= static_cast<uint32_t>(from[p * 4 + c]) << (8 * p);
+      *low |= ByteFromShared(from + p * 4 + c) << (8 * p);
     } else {
-      *low |= (static_cast<uint32_t>(from[p * 2 + c / 2]) >> (c % 2 * 4) & 15u) << (8 * p);
+      *low |= (ByteFromShared(from + p * 2 + c / 2) >> (c % 2 * 4) & 15u) << (8 * p);
     }
   }
 }
 
-template <int kDim, int kBits>
-__device__ __forceinline__ void LoadPacked(HeadsAt heads, const WarpRows& rows,
+// What a lane needs of a tile that has arrived.
+template <int kDim, int kBits, bool kGrouped>
+__device__ __forceinline__ void TakePacked(HeadsAt heads, uint32_t inbox,
                                            PackedRows<kDim, kBits>* out) {
   using Packed = PackedRows<kDim, kBits>;
-  const uint32_t c = LaneColumn();
   const uint32_t code_bytes = heads.code_row_bytes(), meta_bytes = heads.meta_row_bytes();
-  const uint32_t meta_offset = heads.meta_offset();
   const uint8_t form = heads.meta();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t row = rows.first + LaneRow() + 8 * half;
-#pragma unroll
-    for (int i = 0; i < Packed::kWords; ++i) out->words[half][i] = 0;
+    const uint32_t row = LaneRow() + 8 * half;
+    const uint32_t codes = inbox + row * code_bytes;
+    TakeWords(codes + LaneColumn() * (4 * Packed::kWords), out->words[half]);
     out->high[half] = out->high2[half] = out->meta[half][0] = out->meta[half][1] = 0;
-    if (!rows.Has(half)) continue;
-    const uint8_t* codes = rows.block + row * code_bytes;
-    LoadWords(codes + c * (4 * Packed::kWords), out->words[half]);
     if constexpr (kBits == 3) {
-      LoadHighBits<kDim>(codes + kDim / 4, c, &out->high[half], &out->high2[half]);
+      TakeHighBits<kDim>(codes + kDim / 4, LaneColumn(), &out->high[half], &out->high2[half]);
     }
-    const uint8_t* meta = rows.block + meta_offset + row * meta_bytes;
+    if constexpr (kGrouped) continue;
+    const uint32_t meta = inbox + kInboxCodeBytes<kDim, kBits> + row * meta_bytes;
     if (form == kCudaMetaByte) {
-      out->meta[half][0] = __ldcs(reinterpret_cast<const uint16_t*>(meta));
+      out->meta[half][0] = ShortFromShared(meta);
     } else if (form == kCudaMetaBf16) {
-      out->meta[half][0] = __ldcs(reinterpret_cast<const uint32_t*>(meta));
+      out->meta[half][0] = FromShared<uint32_t>(meta);
     } else {
-      out->meta[half][0] = __ldcs(reinterpret_cast<const uint32_t*>(meta));
-      out->meta[half][1] = __ldcs(reinterpret_cast<const uint32_t*>(meta) + 1);
+      const auto pair = FromShared<uint2>(meta);
+      out->meta[half][0] = pair.x, out->meta[half][1] = pair.y;
     }
   }
 }

@@ -78,7 +78,7 @@ uint64_t CudaRig::RowOffset(size_t tensor, uint32_t page, uint32_t token, uint32
          head * memory.place.head_stride;
 }
 
-void CudaRig::PutRaw(uint32_t page, const std::vector<uint8_t>& raw) {
+void CudaRig::Place(uint32_t page, const std::vector<uint8_t>& raw) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const TensorLayout& tensor = gpu_->layout().tensors()[t];
     for (uint32_t head = 0; head < tensor.heads; ++head) {
@@ -90,6 +90,15 @@ void CudaRig::PutRaw(uint32_t page, const std::vector<uint8_t>& raw) {
       }
     }
   }
+}
+
+void CudaRig::PutRaw(uint32_t page, const std::vector<uint8_t>& raw) {
+  Place(page, raw);
+  Check(cudaMemcpy(device_memory_.data(), memory_.data(), memory_.size(), cudaMemcpyHostToDevice));
+}
+
+void CudaRig::PutEveryPage(const std::vector<uint8_t>& raw) {
+  for (uint32_t page = 0; page < pages(); ++page) Place(page, raw);
   Check(cudaMemcpy(device_memory_.data(), memory_.data(), memory_.size(), cudaMemcpyHostToDevice));
 }
 

@@ -28,6 +28,7 @@ class CudaRig {
 
   // Raw pages to the worker's slots and back; other bytes of the memory must stay as they were.
   void PutRaw(uint32_t page, const std::vector<uint8_t>& raw);
+  void PutEveryPage(const std::vector<uint8_t>& raw);
   std::vector<uint8_t> TakeRaw(uint32_t page, uint32_t tokens);
   // Fills the worker's memory with a pattern that `Untouched` looks for outside the pages' rows.
   void Poison();
@@ -45,6 +46,7 @@ class CudaRig {
     CudaPlace place;
   };
   void MakePlaces();
+  void Place(uint32_t page, const std::vector<uint8_t>& raw);
   CudaPages PagesOf(const std::vector<uint32_t>& tokens);
   void Finish(const absl::Status& launched);
   uint64_t RowOffset(size_t tensor, uint32_t page, uint32_t token, uint32_t head) const;
