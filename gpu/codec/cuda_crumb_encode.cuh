@@ -108,7 +108,7 @@ class CrumbWarp {
   struct Job {
     CrumbUnit unit;  // of this lane's row
     uint32_t row;
-    uint32_t base;  // shared memory; 0: nothing to subtract
+    uint32_t base;  // shared memory
     bool has;       // the lane has a row
     bool sampled;
     float metric_error, plain_error;  // of a retry: with the page mean
@@ -145,7 +145,9 @@ class CrumbWarp {
     if (job.sampled) {
       const float energy = rows_.Energy();
       CudaPageReport* report = batch_.reports + unit.page;
-      if (job.has) {
+      // A sum with what is no number would be none.
+      job.sampled = energy <= kWorst;
+      if (job.has && job.sampled) {
         atomicAdd(&report->rows[0], 1u);
         atomicAdd(&report->energy[0], energy);
       }
@@ -346,6 +348,11 @@ class CrumbWarp {
       row.s8 = fit.large ? 255 : 0;
       row.metric_error = fit.large ? kWorst : 0.0f;
       row.unfit = !fit.ordinary && fit.finite;
+      // What is left of a row after its base may be next to nothing: zeros are as good.
+      if (row.unfit && !fit.large && job.has) {
+        constexpr float kLost = kDim * 0x1p-80f;
+        row.unfit = kLost > static_cast<float>(kUnfitShare) * LookAtRaw<kDim>(address_).energy;
+      }
       return row;
     }
     const CrumbSums& sums = best.sums;

@@ -182,9 +182,10 @@ class CrumbRows {
   }
   __device__ uint32_t PageBase() const { return share_ + Share::kBase; }
 
-  // Gathered rows minus `base` (shared memory, FP32; 0: nothing) times the rotation, in place, as
+  // Gathered rows minus `base` (shared memory, FP32) times the rotation, in place, as
   // BF16; too large becomes infinite.
   __device__ void Rotate(uint32_t base) const {
+    __syncwarp();
     if constexpr (kDim == 256) {
 #pragma unroll 1
       for (uint32_t first = 0; first < kCrumbRows; first += 16) RotateTiles<1>(base, first);
@@ -259,7 +260,7 @@ class CrumbRows {
       for (int s = 0; s < kSteps; ++s) {
         LoadMatrix(from + 16 * m * Share::kRowPitch + 32 * s, a[m][s]);
       }
-      if (base != 0) Centre(base, a[m]);
+      Centre(base, a[m]);
     }
     __syncwarp();
 #pragma unroll 1

@@ -175,7 +175,7 @@ struct CrumbValuesKernel {
       const Errors errors = ErrorsOf(y, half, Of(half, own.unit), Of(half, own.scale.value),
                                      Of(half, own.zero), words[half]);
       if (!at.rows.Has(half) || LaneColumn() != static_cast<uint32_t>(half)) continue;
-      if (sampled) {
+      if (sampled && errors.energy <= kWorst) {
         atomicAdd(&report->rows[1], 1u);
         atomicAdd(&report->error[1], errors.error);
         atomicAdd(&report->energy[1], errors.energy);

@@ -179,6 +179,31 @@ TEST(CudaCrumbTest, AgreesForEveryShapeOfPages) {
   }
 }
 
+// Rows that are all but equal: what the page mean leaves of them is below what can be stored, and
+// next to nothing beside the rows themselves.
+TEST(CudaCrumbTest, RowsThatTheirMeanTakesAwayFit) {
+  SetSpec spec;
+  spec.k_dim = spec.v_dim = 128;
+  spec.kv_heads = 1;
+  const auto set = MakeSet(spec);
+  const PartShape part =
+      testing::MakePart({.layer_ids = {0}, .heads = 1, .k_dim = 128, .v_dim = 128});
+  std::vector<uint8_t> raw(part.raw_bytes);
+  for (size_t row = 0; row < 128; ++row) {
+    SetElement(&raw, row * 128, FloatToBf16(1.0f));
+    SetElement(&raw, row * 128 + 1, FloatToBf16(row < 64 ? 1e-13f : 0.5f));
+  }
+  for (const Effort effort : kEfforts) {
+    CudaRig rig(part, DefaultOf(CodecKind::kCrumbInt2, set), set, {.pages = 1});
+    rig.PutRaw(0, raw);
+    rig.Encode({64}, effort);
+    const EncodeReport want = rig.cpu().Encode(raw, 64, effort);
+    EXPECT_TRUE(want.fits);
+    EXPECT_EQ(rig.Report(0).unfit, 0u);
+    EXPECT_TRUE(std::isfinite(rig.Report(0).energy[0]));
+  }
+}
+
 // A NaN spoils the mean of its whole page; it is its row that must be named.
 TEST(CudaCrumbTest, TheFirstNanOrInfinityIsNamed) {
   SetSpec spec;
