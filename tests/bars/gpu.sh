@@ -1,9 +1,12 @@
 # Sourced by the bars of the GPU's codec. gpu_measure KIND ARGUMENTS... runs bench_gpu_codec and shows
-# its lines; gpu_figure reads one of them; gpu_judge NAME FIGURE MOST keeps the verdict; gpu_verdict
-# TEXT ends the bar. 4096 pages of 64 tokens, 8 heads, one layer, head dim 128 unless ARGUMENTS say
-# otherwise. The program is the bundle's, CRUMB_BUILD's or build/cuda's.
+# its lines; gpu_figure reads one of them; gpu_judge NAME FIGURE MOST keeps the verdict, gpu_judge_us
+# that of microseconds, which are promised for one kind of GPU; gpu_verdict TEXT ends the bar. 4096
+# pages of 64 tokens, 8 heads, one layer, head dim 128 unless ARGUMENTS say otherwise. The program is
+# the bundle's, CRUMB_BUILD's or build/cuda's.
 gpu_log=''
 gpu_failed=()
+gpu_reference='NVIDIA H200'  # the whole chip: a MIG slice or another H200 has a longer name
+gpu_elsewhere=''
 
 gpu_program() {
   local here place
@@ -56,6 +59,21 @@ gpu_judge() {
   fi
 }
 
+# The device that bench_gpu_codec names in its first line.
+gpu_device() { sed -n 's/: a copy moves .*//p' <<<"$gpu_log" | head -n 1; }
+
+# As gpu_judge, where the figure was measured on the GPU that it is promised for; else nothing holds
+# or fails, and gpu_verdict says so.
+gpu_judge_us() {
+  local device
+  device=$(gpu_device)
+  if [[ -n $device && -n $2 && $device != "$gpu_reference" ]]; then
+    gpu_elsewhere=$device
+  else
+    gpu_judge "$@"
+  fi
+}
+
 # The figures of a way in words: "371.2 us sustained (1.28 x floor), 407.0 us burst".
 gpu_words() {
   echo "$1 $2 $(gpu_figure "$@" sustained) us sustained ($(gpu_figure "$@" ratio) x floor)," \
@@ -64,6 +82,10 @@ gpu_words() {
 
 gpu_verdict() {
   local text=$1
+  if ((${#gpu_failed[@]} == 0)) && [[ -n $gpu_elsewhere ]]; then
+    echo "skipped: microseconds are promised for one $gpu_reference, this is '$gpu_elsewhere': $text"
+    exit 77
+  fi
   ((${#gpu_failed[@]} == 0)) || printf 'over: %s\n' "${gpu_failed[@]}"
   echo "$text"
   ((${#gpu_failed[@]} == 0))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The bars of the GPU's codec over a program that prints figures made up here: each holds, each can
-fail, and each says 77 where there is no GPU. Laid out as in a bundle. Usage: bars_test.py"""
+fail, and each says 77 where there is no GPU, or another one than its microseconds are promised for. Laid
+out as in a bundle. And tests/bars/run, which builds what the bars need. Usage: bars_test.py"""
 import json
 import os
 import pathlib
@@ -26,7 +27,7 @@ parser.add_argument("--pages", type=int, nargs="+", default=[4096])
 for way in ("encode", "decode", "original", "rotated"):
     parser.add_argument("--no-" + way, action="store_true")
 args = parser.parse_args()
-print("A GPU: a copy moves 4.24 TB/s")
+print(faults.get("device", "NVIDIA H200") + ": a copy moves 4.24 TB/s")
 ways = [] if args.no_encode else ["encode"]
 if not args.no_decode:
     ways += [] if args.no_original else ["decode"]
@@ -68,6 +69,9 @@ HOLDS = {
     "gpu_head_dims": {"dims": {"64": 1.25, "256": 2.5}},
 }
 
+MICROSECONDS = ["gpu_encode_oscar_int2", "gpu_decode_original", "gpu_encode_crumb_normal",
+                "gpu_encode_crumb_best", "gpu_small_batches"]
+
 
 class BarsTest(unittest.TestCase):
     def setUp(self):
@@ -103,6 +107,29 @@ class BarsTest(unittest.TestCase):
     def test_each_fails_just_over_it(self):
         self.each(1, lambda name: FAULTS[name])
 
+    def test_elsewhere_microseconds_are_shown_and_not_judged(self):
+        for device in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200 MIG 3g.71gb", "NVIDIA GH200 480GB"):
+            for name in MICROSECONDS:
+                with self.subTest(name + " on " + device):
+                    # Of small batches, half the rate is judged anywhere.
+                    faults = (HOLDS if name == "gpu_small_batches" else FAULTS)[name]
+                    code, text = self.run_bar(name, dict(faults, device=device))
+                    self.assertEqual(code, 77, text)
+                    last = text.splitlines()[-1]
+                    self.assertTrue(last.startswith("skipped: "), last)
+                    self.assertIn(device, last)
+                    self.assertRegex(last, r"\d+\.\d us")
+
+    def test_elsewhere_multiples_are_judged(self):
+        for name in sorted(set(FAULTS) - set(MICROSECONDS)):
+            with self.subTest(name):
+                self.assertEqual(self.run_bar(name, dict(HOLDS[name], device="NVIDIA B200"))[0], 0)
+                self.assertEqual(self.run_bar(name, dict(FAULTS[name], device="NVIDIA B200"))[0], 1)
+        # Eight pages at less than half of the rate.
+        code, text = self.run_bar("gpu_small_batches", {"launch_us": 40.0, "device": "NVIDIA B200"})
+        self.assertEqual(code, 1, text)
+        self.assertNotIn("1 page, encode, us", text.split("over:", 1)[1])
+
     def test_without_a_gpu_each_is_skipped(self):
         self.each(77, lambda name: {"no_gpu": True})
 
@@ -129,6 +156,72 @@ class BarsTest(unittest.TestCase):
         self.assertIn("no bench_gpu_codec", text)
         code, text = self.run_bar("gpu_int4", {}, CRUMB_BUILD=str(build))
         self.assertEqual(code, 0, text)
+
+
+class RunTest(unittest.TestCase):
+    """tests/bars/run with a cmake that only notes what it is asked for."""
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="crumb-run-"))
+        self.addCleanup(shutil.rmtree, self.root)
+        bars = self.root / "tests/bars"
+        bars.mkdir(parents=True)
+        for bar in (BARS / "run", BARS / "gpu.sh", BARS / "gpu_int4"):
+            shutil.copy(bar, bars)
+        self.script(bars / "codec_one", "echo 1 of 1")
+        self.script(self.root / "deploy/install_packages", "")
+        self.tools = self.root / "tools"
+
+    def script(self, path, body):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/bash\n" + body + "\n")
+        path.chmod(0o755)
+
+    def run_bars(self, pattern, gpu, targets):
+        """gpu: is there one; targets: what the CUDA build has."""
+        self.script(self.tools / "nvidia-smi", "exit 0" if gpu else "exit 9")
+        self.script(self.tools / "cmake", f"""echo "$*" >>{self.root}/asked
+if [[ "$*" == *"--target help"* ]]; then echo '{targets}'; exit; fi
+[[ "$*" != *bench_gpu_codec* || '{targets}' == *bench_gpu_codec* ]]""")
+        (self.root / "asked").write_text("")
+        environment = dict(os.environ, PATH=f"{self.tools}:{os.environ['PATH']}")
+        environment.pop("CRUMB_BUILD", None)
+        done = subprocess.run([self.root / "tests/bars/run", pattern], capture_output=True,
+                              text=True, env=environment, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr, (self.root / "asked").read_text()
+
+    def test_without_nvcc_the_gpu_bars_are_skipped_with_the_reason(self):
+        code, text, _ = self.run_bars("gpu_*", gpu=True, targets="crumbctl: phony")
+        self.assertEqual(code, 0, text)
+        self.assertIn("0 passed, 0 failed, 1 skipped", text)
+        self.assertRegex(text, r"(?m)^skip +gpu_int4 .*no bench_gpu_codec .*where nvcc is")
+        code, text, _ = self.run_bars("*", gpu=True, targets="crumbctl: phony")
+        self.assertEqual(code, 0, text)
+        self.assertIn("1 passed, 0 failed, 1 skipped", text)
+
+    def test_only_what_the_pattern_matches_is_built(self):
+        have = "tests/bench/all: phony\nbench_gpu_codec: phony"
+        code, text, asked = self.run_bars("codec_*", gpu=True, targets=have)
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("cuda", asked)
+        self.assertIn("build/release", asked)
+        code, text, asked = self.run_bars("gpu_*", gpu=True, targets=have)
+        self.assertEqual(code, 0, text)
+        self.assertIn("--build build/cuda", asked)
+        self.assertIn("--target bench_gpu_codec", asked)
+        self.assertNotIn("release", asked)
+
+    def test_without_a_gpu_no_cuda_build_is_made(self):
+        code, text, asked = self.run_bars("gpu_*", gpu=False, targets="")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(asked, "")
+        self.assertIn("1 skipped", text)
+
+    def test_a_pattern_without_bars_builds_nothing(self):
+        code, text, asked = self.run_bars("nosuch", gpu=True, targets="")
+        self.assertEqual(code, 2)
+        self.assertIn("no bar matches 'nosuch'", text)
+        self.assertEqual(asked, "")
 
 
 if __name__ == "__main__":
