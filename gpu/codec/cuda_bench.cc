@@ -165,7 +165,7 @@ absl::StatusOr<GpuBenchRow> MeasureWay(const GpuBenchCase& wanted, const CudaBen
   GpuBenchRow row;
   row.way = way;
   if (way == GpuBenchWay::kEncode && !job.codec().encodes()) {
-    row.why_not = "no encode kernel for this shape on this device: the CPU's codec encodes it";
+    row.why_not = std::string(job.codec().encode_status().message());
     return row;
   }
   const uint32_t all = *std::max_element(wanted.pages.begin(), wanted.pages.end());
@@ -187,8 +187,7 @@ absl::StatusOr<GpuBenchRow> MeasureWay(const GpuBenchCase& wanted, const CudaBen
 absl::StatusOr<GpuBenchDevice> OpenGpuBench(int device) {
   const GpuProbe probe = ProbeGpus();
   if (probe.devices.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat(probe.note, "; nvidia-smi has to work here, crumbctl doctor says more"));
+    return absl::UnavailableError(probe.note);
   }
   CRUMB_TRY(CheckCudaDevice(device));
   if (static_cast<size_t>(device) >= probe.devices.size()) {

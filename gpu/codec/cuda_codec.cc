@@ -45,15 +45,22 @@ absl::Status CheckTensor(const TensorLayout& tensor) {
   return absl::OkStatus();
 }
 
-// A lane's neighbouring elements must lie in one group, and groups be made of such runs.
-bool Encodable(const TensorLayout& tensor) {
+// What the affine encoders are made for. A lane's neighbouring elements must lie in one group, and
+// groups be made of such runs.
+absl::Status CheckEncodable(const TensorLayout& tensor, const CodecDescriptor& descriptor) {
+  if (descriptor.lloyd_max) return Refuse(tensor, "lloyd_max is for reading only");
+  if (descriptor.clip_method == ClipMethod::kBisect) {
+    return Refuse(tensor, "its clip is found by sorting, not by bisection");
+  }
+  if (tensor.groups == 1) return absl::OkStatus();
+  if (tensor.pack.packing != Packing::kPlanar) {
+    return Refuse(tensor, "interleaved codes with several scales in a row");
+  }
   const uint32_t planes = tensor.pack.bits == 4 ? 2 : 4;
   const uint32_t run = tensor.dim / planes / 4;
   const uint32_t group = tensor.dim / tensor.groups;
-  if (tensor.pack.bits == 3) return false;
-  if (tensor.groups == 1) return true;
-  const bool powers = group % run == 0 && (group & (group - 1)) == 0;
-  return tensor.pack.packing == Packing::kPlanar && powers;
+  if (group % run == 0 && (group & (group - 1)) == 0) return absl::OkStatus();
+  return Refuse(tensor, "groups of ", group, " elements are no power of two of at least ", run);
 }
 
 // WHY by pinned memory: only such a copy has arrived when the call returns, and launches go to
@@ -80,21 +87,20 @@ class CudaCodec::Builder {
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) {
       CRUMB_TRY(CheckTensor(plan_.layout().tensors()[t]));
     }
-    codec_.encodes_ = crumb_ || (!plan_.descriptor().lloyd_max &&
-                                 plan_.descriptor().clip_method != ClipMethod::kBisect);
     for (const TensorLayout& tensor : plan_.layout().tensors()) {
-      codec_.encodes_ = codec_.encodes_ && (crumb_ || Encodable(tensor));
+      if (crumb_ || !codec_.encodes()) break;
+      codec_.encode_status_ = CheckEncodable(tensor, plan_.descriptor());
     }
     if (crumb_) {
       CRUMB_ASSIGN(query_metrics_, plan_.MakeMetrics());
     }
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) means_.push_back(MeansOf(t));
     AddTable(&codec_.decode_, false);
-    if (codec_.encodes_) AddTable(&codec_.encode_, true);
+    if (codec_.encodes()) AddTable(&codec_.encode_, true);
     CRUMB_ASSIGN(codec_.constants_, Upload(device, constants_.data(), constants_.size()));
     codec_.scales_ = reinterpret_cast<const float*>(codec_.constants_.data() + scales_);
     CRUMB_TRY(UploadTable(device, &codec_.decode_));
-    return codec_.encodes_ ? UploadTable(device, &codec_.encode_) : absl::OkStatus();
+    return codec_.encodes() ? UploadTable(device, &codec_.encode_) : absl::OkStatus();
   }
 
  private:
@@ -284,13 +290,15 @@ absl::Status CudaCodec::Prepare() {
               : PrepareCodecKernels(group.form.dim, encode);
       if (error == 0) continue;
       (void)cudaGetLastError();  // else the next launch would report it as its own
-      if (encode) {
-        encodes_ = false;
-        continue;
+      if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) {
+        return CudaStatus(error, "preparing kernels", device_);
       }
-      return absl::FailedPreconditionError(
-          absl::StrCat("CUDA device ", device_, " has too little shared memory for head dim ",
-                       group.form.dim, "; the codec of the CPU serves it"));
+      const absl::Status status = absl::FailedPreconditionError(
+          absl::StrCat("CUDA device ", device_, " has too little shared memory to ",
+                       encode ? "encode" : "decode", " head dim ", group.form.dim, " in pages of ",
+                       plan_.layout().page_tokens(), " tokens; the codec of the CPU serves it"));
+      if (!encode) return status;
+      encode_status_ = status;
     }
   }
   return absl::OkStatus();
@@ -330,7 +338,7 @@ absl::Status CudaCodec::Decode(const CudaPages& pages, Frame frame, StreamHandle
 }
 
 absl::Status CudaCodec::Encode(const CudaPages& pages, Effort effort, StreamHandle stream) const {
-  CRUMB_CHECK(encodes_ && pages.reports != nullptr && pages.tokens_per_slot != 0);
+  CRUMB_CHECK(encodes() && pages.reports != nullptr && pages.tokens_per_slot != 0);
   for (const Group& group : encode_.groups) {
     const CudaLaunch launch = LaunchOf(pages, encode_, group, stream);
     if (IsCrumb()) {

@@ -43,8 +43,10 @@ class CudaCodec {
       std::shared_ptr<const RotationSet> rotations, int device);
 
   const PayloadLayout& layout() const { return plan_.layout(); }
-  // Whether Encode exists for this descriptor and fits the device; else only Decode.
-  bool encodes() const { return encodes_; }
+  // Whether Encode exists for this descriptor and fits the device; else only Decode, and the status
+  // says why.
+  bool encodes() const { return encode_status_.ok(); }
+  const absl::Status& encode_status() const { return encode_status_; }
 
   // Puts the launches on `stream`. Rows from a page's `tokens` on are neither read nor written.
   // REQUIRES: pages.count >= 1; payloads 16-byte aligned, of layout().payload_bytes(); slots and
@@ -83,7 +85,7 @@ class CudaCodec {
   uint32_t multiprocessors_ = 0;
   uint32_t shared_bytes_ = 0;  // of a block at most
   int device_ = 0;
-  bool encodes_ = false;
+  absl::Status encode_status_;
 };
 
 }  // namespace crumb

@@ -1,9 +1,31 @@
 // The probe of a CUDA build. Never creates a context: it only asks for properties.
 #include <cuda_runtime_api.h>
 
+#include "gpu/device/cuda_status.h"
 #include "gpu/device/gpu_probe.h"
 
 namespace crumb {
+namespace {
+
+std::string VersionText(int version) {  // 13000: 13.0
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// WHY not CUDA's own words alone: without a driver it says that the driver is too old.
+std::string WhyNone(const GpuProbe& probe, cudaError_t error) {
+  std::string note = "no usable GPU: ";
+  if (probe.driver_version == 0) {
+    return note + "there is no NVIDIA driver (libcuda.so.1): " + CudaRemedy(cudaErrorNoDevice);
+  }
+  note += cudaGetErrorString(error);
+  if (error == cudaErrorInsufficientDriver) {
+    note = "no usable GPU: the driver is for CUDA " + VersionText(probe.driver_version) +
+           ", this build needs " + VersionText(probe.runtime_version);
+  }
+  return note + ": " + CudaRemedy(error);
+}
+
+}  // namespace
 
 GpuProbe ProbeGpus() {
   GpuProbe probe;
@@ -13,7 +35,7 @@ GpuProbe ProbeGpus() {
   (void)cudaDriverGetVersion(&probe.driver_version);
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    probe.note = std::string("no usable GPU: ") + cudaGetErrorString(error);
+    probe.note = WhyNone(probe, error);
     return probe;
   }
   for (int device = 0; device < count; ++device) {

@@ -61,14 +61,20 @@ constexpr Known kKnown[] = {
     {cudaErrorHardwareStackError, Code::kInternal, kHardware},
 };
 
+Known Lookup(int error) {
+  for (const Known& row : kKnown) {
+    if (row.error == error) return row;
+  }
+  return {static_cast<cudaError_t>(error), Code::kInternal, kOther};
+}
+
 }  // namespace
+
+const char* CudaRemedy(int error) { return Lookup(error).remedy; }
 
 absl::Status CudaStatus(int error, std::string_view what, int device) {
   if (error == cudaSuccess) return absl::OkStatus();
-  Known known{static_cast<cudaError_t>(error), Code::kInternal, kOther};
-  for (const Known& row : kKnown) {
-    if (row.error == error) known = row;
-  }
+  const Known known = Lookup(error);
   std::string text = "CUDA device " + std::to_string(device) + ": ";
   text.append(what).append(": ").append(cudaGetErrorString(known.error));
   text.append(" (").append(cudaGetErrorName(known.error)).append("): ").append(known.remedy);

@@ -12,6 +12,9 @@ namespace crumb {
 // `error` is a cudaError_t (a CUresult has the same numbers); 0 is OK. Allocates only for an error.
 absl::Status CudaStatus(int error, std::string_view what, int device);
 
+// What to do about an error, as CudaStatus says it.
+const char* CudaRemedy(int error);
+
 // OK if this process can use that device; the error says whether driver or device is missing.
 absl::Status CheckCudaDevice(int device);
 

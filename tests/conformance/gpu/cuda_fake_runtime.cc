@@ -1,6 +1,8 @@
 // As much of the CUDA runtime as CudaQueue calls, on threads: one per stream, in order. Its tests
 // then run where no GPU is, in place of the real runtime. Memory is ordinary memory; a trap loses
 // the device.
+#include "tests/conformance/gpu/cuda_fake_runtime.h"
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -118,13 +120,20 @@ CUresult CopyBatch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t c
   return CUDA_SUCCESS;
 }
 
+std::atomic<int> device_count_error = 0;
+
 }  // namespace
+
+namespace crumb::fake_cuda {
+void SetDeviceCountError(int error) { device_count_error = error; }
+}  // namespace crumb::fake_cuda
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  const int error = device_count_error;
+  *count = error == 0 ? 1 : 0;
+  return static_cast<cudaError_t>(error);
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }

@@ -1,9 +1,11 @@
 // The arithmetic and the refusals of the GPU benchmark, over kernels that only count: every
 // interval is a millisecond long.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gpu/codec/gpu_bench.h"
+#include "tests/conformance/gpu/cuda_fake_runtime.h"
 #include "tests/unit/gpu/codec/cuda_fake_codec.h"
 
 namespace crumb {
@@ -107,6 +109,36 @@ TEST_F(GpuBenchFakeTest, KernelsThatFailOrRefusePagesAreErrors) {
   TheFakeCodec().encode_fails = true;
   EXPECT_THAT(std::string(MeasureGpuCodec(device_, wanted).status().message()),
               HasSubstr("launching encode"));
+}
+
+TEST_F(GpuBenchFakeTest, WhyThereIsNoGpuNamesWhatIsMissing) {
+  fake_cuda::SetDeviceCountError(cudaErrorInsufficientDriver);
+  TheFakeCodec().driver_version = 12040;
+  EXPECT_THAT(
+      std::string(OpenGpuBench(0).status().message()),
+      testing::AllOf(HasSubstr("for CUDA 12.4, this build needs 13.0"), HasSubstr("580 or newer")));
+  // CUDA says of a missing driver that it is too old.
+  TheFakeCodec().driver_version = 0;
+  EXPECT_THAT(std::string(OpenGpuBench(0).status().message()),
+              testing::AllOf(HasSubstr("no NVIDIA driver"), HasSubstr("nvidia-smi")));
+  fake_cuda::SetDeviceCountError(0);
+}
+
+TEST_F(GpuBenchFakeTest, KernelsThatDoNotFitAreToldFromThoseThatAreNotThere) {
+  const GpuBenchCase wanted = Small(CodecKind::kInt4);
+  // Decode is needed, encode is not.
+  TheFakeCodec().encode_prepared = cudaErrorInvalidValue;
+  const auto without = MeasureGpuCodec(device_, wanted);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->rows[0].why_not, HasSubstr("too little shared memory to encode"));
+  EXPECT_FALSE(without->rows[1].times.empty());
+  TheFakeCodec().encode_prepared = cudaErrorNoKernelImageForDevice;
+  const auto none = MeasureGpuCodec(device_, wanted);
+  ASSERT_TRUE(none.ok()) << none.status();
+  for (const GpuBenchRow& row : none->rows) {
+    EXPECT_THAT(row.why_not, HasSubstr("CMAKE_CUDA_ARCHITECTURES"));
+    EXPECT_TRUE(row.times.empty());
+  }
 }
 
 }  // namespace

@@ -41,7 +41,9 @@ int LaunchResetReports(CudaPageReport* reports, uint32_t count, void*) {
   }
   return 0;
 }
-int PrepareCodecKernels(uint32_t, bool) { return 0; }
+int PrepareCodecKernels(uint32_t, bool encode) {
+  return encode ? TheFakeCodec().encode_prepared : TheFakeCodec().decode_prepared;
+}
 int PrepareCrumbEncode(const CudaForm&, uint32_t, uint32_t) { return 0; }
 
 }  // namespace crumb
@@ -52,7 +54,10 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = crumb::TheFakeCodec().driver_version;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::memcpy(properties->name, "a fake", sizeof("a fake"));
