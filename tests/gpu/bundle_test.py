@@ -49,6 +49,11 @@ class BundleTest(unittest.TestCase):
         made = self.bundle("--program", program)
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         self.assertIn("2 tests, 1 programs", made.stdout)
+        self.assertIn("there: ./run", made.stdout)
+        large = self.bundle("--limit", "0")
+        self.assertEqual(large.returncode, 1)
+        self.assertNotIn("there: ./run", large.stdout)
+        self.assertEqual(self.bundle("--limit").returncode, 2)
         ran = self.run_there()
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertIn("0 tests failed out of 2", ran.stdout)
@@ -81,6 +86,7 @@ class BundleTest(unittest.TestCase):
         made = self.bundle()
         self.assertEqual(made.returncode, 1)
         self.assertIn("test second: its program is not built", made.stderr)
+        self.assertNotIn("there: ./run", made.stdout)
 
     def test_bars_come_along_with_their_program_alone(self):
         self.write_tests(("first", self.program("tests/one")))
@@ -96,8 +102,64 @@ class BundleTest(unittest.TestCase):
         ran = self.run_there("--bars")
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertRegex(ran.stdout, r"(?m)^skip +gpu_decode_original +skipped: no GPU$")
-        self.assertEqual(self.run_there("--bars", "--no-skip").returncode, 1)
+        count = len(list((HERE.parent / "bars").glob("gpu_*")))
+        self.assertIn(f"{count} bars: 0 hold, 0 fail, {count} skipped: nothing was measured", ran.stdout)
+        ran = self.run_there("--bars", "--no-skip")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn(f"{count} bars: 0 hold, 0 fail, {count} skipped: nothing was measured", ran.stdout)
+        self.assertIn("failed: gpu_int4 (skipped)", ran.stdout)
         self.assertEqual(self.run_there("--bars", "--filter", "nothing").returncode, 2)
+        ran = self.run_there("--bars", "--exclude", "^gpu_[^i]")
+        self.assertIn("1 bars: 0 hold, 0 fail, 1 skipped", ran.stdout)
+
+    def test_tests_that_were_all_skipped_are_no_success_to_speak_of(self):
+        skips = self.program("skips")
+        self.write_tests(("good", self.program("good")), ("no_gpu", skips), ("no_gpu_either", skips))
+        self.assertEqual(self.bundle().returncode, 0)
+        (self.out / "bin/skips").write_text("#!/bin/sh\necho no GPU; exit 77\n")
+        ran = self.run_there("--exclude", "good")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("0 passed, 0 failed, 2 skipped: nothing was tested", ran.stdout)
+        self.assertNotIn("%", ran.stdout)
+        ran = self.run_there("--filter", "no_gpu", "--no-skip")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("0 passed, 0 failed, 2 skipped: nothing was tested", ran.stdout)
+        self.assertIn("failed: no_gpu_either (skipped)", ran.stdout)
+        ran = self.run_there()
+        self.assertEqual(ran.returncode, 0)
+        self.assertIn("100% tests passed, 0 tests failed out of 3 (2 skipped)", ran.stdout)
+        ran = self.run_there("--no-skip")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("33% tests passed, 2 tests failed out of 3 (2 skipped)", ran.stdout)
+
+    def test_what_is_excluded_does_not_run(self):
+        self.write_tests(("good", self.program("good")), ("bad", self.program("bad", FALSE)))
+        self.assertEqual(self.bundle().returncode, 0)
+        ran = self.run_there("--exclude", "^bad$")
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assertIn("out of 1", ran.stdout)
+        self.assertEqual(self.run_there("--filter", "bad", "--exclude", "^b").returncode, 2)
+
+    def test_wrong_words_are_named(self):
+        self.write_tests(("good", self.program("good")), ("other", self.program("other")))
+        self.assertEqual(self.bundle().returncode, 0)
+        for words, message in (
+                (["--filter", "("], "--filter '(' is no regular expression"),
+                (["--exclude", "["], "--exclude '[' is no regular expression"),
+                (["--bars", "--filter", "("], "--filter '(' is no regular expression"),
+                (["--with", "no-such-sanitizer -x"], "no-such-sanitizer: not found"),
+                (["--with", " "], "--with needs"), (["--bars", "--with", "env"], "--with is for tests"),
+                (["--", "nosuch"], "no program 'nosuch' in bin/, there are: good other"),
+                (["--", ".."], "no program '..' in bin/"), (["--"], "-- needs"),
+                (["--logs"], "--logs needs"), (["--filter"], "--filter needs"),
+                (["--logs", ""], "--logs needs"), (["--nosuch"], "unknown option: --nosuch")):
+            with self.subTest(words):
+                ran = self.run_there(*words)
+                self.assertEqual(ran.returncode, 2, ran.stdout + ran.stderr)
+                self.assertIn(message, ran.stderr)
+        self.assertIn("run [--filter REGEX]", self.run_there("--").stderr)
+        self.assertEqual(self.run_there("--with", "env A=1").returncode, 0)
+        self.assertIn("exit 0 only if nothing failed", self.run_there("--help").stdout)
 
 
 if __name__ == "__main__":
