@@ -131,23 +131,6 @@ absl::StatusOr<double> CopyRate(int device) {
   return 2.0 * static_cast<double>(bytes) / us;
 }
 
-absl::Status CheckCase(const GpuBenchCase& wanted) {
-  const auto bad = [](auto... words) { return absl::InvalidArgumentError(absl::StrCat(words...)); };
-  if (wanted.page_tokens == 0 || wanted.page_tokens % kGpuBenchSlotTokens != 0) {
-    return bad("pages of ", wanted.page_tokens, " tokens: the GPU is measured with multiples of ",
-               kGpuBenchSlotTokens);
-  }
-  if (wanted.dim == 0 || wanted.heads == 0 || wanted.layers == 0) {
-    return bad("head dim, heads and layers must not be 0");
-  }
-  if (wanted.pages.empty()) return bad("no number of pages to measure");
-  for (const uint32_t pages : wanted.pages) {
-    if (pages >= 1 && pages <= kGpuBenchPagesMax) continue;
-    return bad(pages, " pages are not 1 to ", kGpuBenchPagesMax);
-  }
-  return absl::OkStatus();
-}
-
 Launch LaunchOf(const CudaBenchJob& job, GpuBenchWay way, Effort effort, uint32_t count) {
   const CudaCodec& codec = job.codec();
   const CudaPages pages = job.Pages(count);
@@ -206,7 +189,7 @@ absl::StatusOr<GpuBenchDevice> OpenGpuBench(int device) {
 
 absl::StatusOr<GpuBenchResult> MeasureGpuCodec(const GpuBenchDevice& device,
                                                const GpuBenchCase& wanted) {
-  CRUMB_TRY(CheckCase(wanted));
+  CRUMB_TRY(CheckGpuBenchCase(wanted));
   CRUMB_ASSIGN(const Timer timer, Timer::Make(device.index));
   const uint32_t all = *std::max_element(wanted.pages.begin(), wanted.pages.end());
   GpuBenchResult result;

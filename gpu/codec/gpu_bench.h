@@ -64,6 +64,9 @@ struct GpuBenchResult {
   }
 };
 
+// INVALID_ARGUMENT: what no device can measure, by name.
+absl::Status CheckGpuBenchCase(const GpuBenchCase& wanted);
+
 // UNAVAILABLE: no CUDA in this build, no driver, no GPU. INVALID_ARGUMENT: no such device. The
 // message names the remedy.
 absl::StatusOr<GpuBenchDevice> OpenGpuBench(int device);

@@ -1,10 +1,15 @@
 // Times the GPU codec; what is measured and how is gpu/codec/gpu_bench.h, which crumbctl shares.
-// One line for each way and number of pages, in the words that the bars read.
+// One line for each way and number of pages, in the words that the bars read. Exit 2: wrong
+// arguments, which are looked at before any device; 77: no GPU; 1: not all that was asked for could
+// be measured.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gpu/codec/gpu_bench.h"
+#include "gpu/device/gpu_probe.h"
 
 namespace crumb {
 namespace {
@@ -16,9 +21,23 @@ struct Args {
   bool encode = true, decode = true, original = true, rotated = true;
 };
 
-int Failed(const absl::Status& status) {
+constexpr int kFailed = 1, kUsage = 2, kSkipped = 77;
+
+int Failed(const absl::Status& status, int exit = kFailed) {
   std::fprintf(stderr, "bench_gpu_codec: %s\n", std::string(status.message()).c_str());
-  return absl::IsUnavailable(status) ? 77 : 1;  // no GPU: skipped
+  return absl::IsInvalidArgument(status) ? kUsage : exit;
+}
+
+absl::Status Complete(Args* args) {
+  CRUMB_ASSIGN(args->wanted.kind, ParseCodecKind(args->kind));
+  CRUMB_ASSIGN(args->wanted.effort, ParseEffort(args->effort));
+  std::vector<GpuBenchWay>& ways = args->wanted.ways;
+  ways.clear();
+  if (args->encode) ways.push_back(GpuBenchWay::kEncode);
+  if (args->decode && args->original) ways.push_back(GpuBenchWay::kDecode);
+  if (args->decode && args->rotated) ways.push_back(GpuBenchWay::kDecodeRotated);
+  if (ways.empty()) return absl::InvalidArgumentError("these --no-... leave nothing to measure");
+  return CheckGpuBenchCase(args->wanted);
 }
 
 void PrintRow(const Args& args, const GpuBenchDevice& device, const GpuBenchResult& result,
@@ -38,24 +57,23 @@ void PrintRow(const Args& args, const GpuBenchDevice& device, const GpuBenchResu
 }
 
 int RunBench(Args args) {
-  const absl::StatusOr<CodecKind> kind = ParseCodecKind(args.kind);
-  if (!kind.ok()) return Failed(kind.status());
-  const absl::StatusOr<Effort> effort = ParseEffort(args.effort);
-  if (!effort.ok()) return Failed(effort.status());
-  args.wanted.kind = *kind;
-  args.wanted.effort = *effort;
-  args.wanted.ways.clear();
-  if (args.encode) args.wanted.ways.push_back(GpuBenchWay::kEncode);
-  if (args.decode && args.original) args.wanted.ways.push_back(GpuBenchWay::kDecode);
-  if (args.decode && args.rotated) args.wanted.ways.push_back(GpuBenchWay::kDecodeRotated);
+  const absl::Status complete = Complete(&args);
+  if (!complete.ok()) return Failed(complete, kUsage);
   const absl::StatusOr<GpuBenchDevice> device = OpenGpuBench(args.device);
-  if (!device.ok()) return Failed(device.status());
+  if (!device.ok()) {
+    // A GPU that is there and cannot be used is no reason to skip anything.
+    return Failed(device.status(), ProbeGpus().devices.empty() ? kSkipped : kFailed);
+  }
   std::printf("%s: a copy moves %.2f TB/s\n", device->name.c_str(),
               device->copy_bytes_per_us / 1e6);
   const absl::StatusOr<GpuBenchResult> result = MeasureGpuCodec(*device, args.wanted);
   if (!result.ok()) return Failed(result.status());
-  for (const GpuBenchRow& row : result->rows) PrintRow(args, *device, *result, row);
-  return 0;
+  bool all = true;
+  for (const GpuBenchRow& row : result->rows) {
+    PrintRow(args, *device, *result, row);
+    all &= !row.times.empty();
+  }
+  return all ? 0 : kFailed;
 }
 
 }  // namespace
@@ -64,11 +82,12 @@ int RunBench(Args args) {
 int main(int argc, char** argv) {
   crumb::Args args;
   crumb::GpuBenchCase& wanted = args.wanted;
-  CLI::App app{"Times the GPU codec. Exit 77: no GPU."};
-  app.add_option("--device", args.device);
+  CLI::App app{
+      "Times the GPU codec. Exit 77: no GPU; 2: wrong arguments; 1: not all could be measured."};
+  app.add_option("--device", args.device)->check(CLI::Range(0, 1023));
   app.add_option("--kind", args.kind, "codec");
   app.add_option("--effort", args.effort, "of crumb encoders");
-  app.add_option("--dim", wanted.dim, "head dim");
+  app.add_option("--dim", wanted.dim, "head dim")->check(CLI::IsMember({64, 128, 256}));
   app.add_option("--heads", wanted.heads)->check(CLI::Range(1, 64));
   app.add_option("--layers", wanted.layers)->check(CLI::Range(1, 64));
   app.add_option("--pages", wanted.pages, "of a launch; several are measured one after another");
@@ -81,6 +100,10 @@ int main(int argc, char** argv) {
   app.add_flag("!--no-decode", args.decode);
   app.add_flag("!--no-original", args.original, "no decode to the original frame");
   app.add_flag("!--no-rotated", args.rotated, "no decode to the rotated frame");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : crumb::kUsage;  // 0: --help
+  }
   return crumb::RunBench(std::move(args));
 }
