@@ -8,6 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cachesvc/base/hash.h"
 #include "client/cli/bench_gpu_codec.h"
@@ -23,6 +25,7 @@ namespace crumb::cli {
 namespace {
 
 constexpr double kCoreSeconds = 0.2;
+constexpr int kDeviceMax = 1023;
 
 absl::StatusOr<crumb::Layout> ShapeFor(const CodecArgs& args) {
   Identity identity;
@@ -141,6 +144,11 @@ class Subject {
   std::vector<uint8_t> raw_, payload_, back_;
 };
 
+// Whether a codec has a product with a rotation at all.
+bool Rotates(CodecKind kind) {
+  return kind != CodecKind::kRaw && kind != CodecKind::kNaiveInt2 && kind != CodecKind::kInt4;
+}
+
 absl::StatusOr<nlohmann::json> Measure(const CodecArgs& args, CodecKind kind, double core_rate) {
   CRUMB_ASSIGN(const Effort effort, ParseEffort(args.effort));
   CRUMB_ASSIGN(Subject subject, Subject::Make(args, kind));
@@ -157,7 +165,10 @@ absl::StatusOr<nlohmann::json> Measure(const CodecArgs& args, CodecKind kind, do
   const auto bytes = static_cast<double>(subject.raw_bytes());
   // Multiply-adds of the rotation of a page, against what the core can do.
   const double products = bytes / 2 * args.dim;
-  const auto share = [&](double pages) { return core_rate > 0 ? pages * products / core_rate : 0; };
+  const auto share = [&](double pages) {
+    const bool known = Rotates(kind) && core_rate > 0;
+    return known ? nlohmann::json(pages * products / core_rate) : nlohmann::json();
+  };
   return nlohmann::json{{"codec", ToString(kind)},
                         {"raw_bytes", subject.raw_bytes()},
                         {"payload_bytes", subject.payload().size()},
@@ -180,15 +191,10 @@ std::string PhaseText(const nlohmann::json& phases) {
   return text.empty() ? "-" : text;
 }
 
-// Whether a codec has a product with a rotation at all.
-bool Rotates(CodecKind kind) {
-  return kind != CodecKind::kRaw && kind != CodecKind::kNaiveInt2 && kind != CodecKind::kInt4;
-}
-
 std::string RowOf(const nlohmann::json& one, CodecKind kind) {
   const auto number = [&one](const char* key) { return one[key].get<double>(); };
-  const auto share = [&](const char* key) {
-    return Rotates(kind) && number(key) > 0 ? absl::StrFormat("%.0f %%", 100 * number(key)) : "-";
+  const auto share = [&](const char* key) -> std::string {
+    return one[key].is_null() ? "-" : absl::StrFormat("%.0f %%", 100 * number(key));
   };
   return absl::StrFormat("%s\t%.3f\t%s\t%.3f\t%s\t%.2f\n", ToString(kind),
                          number("encode_bytes_per_second") / 1e9, share("encode_share_of_core"),
@@ -244,17 +250,31 @@ void BenchCodec(Context* context, const CodecArgs& args) {
     rows += RowOf(*one, kind);
     all.push_back(*std::move(one));
   }
-  if (all.empty()) return context->Usage("--codec " + args.only + ": there is no such codec");
   const nlohmann::json document = {{"effort", args.effort},
                                    {"backend", ToString(*backend)},
                                    {"tokens", args.tokens},
                                    {"heads", args.heads},
                                    {"dim", args.dim},
+                                   {"layers", args.layers},
                                    {"core",
                                     {{"bf16_multiply_adds_per_second", core.bf16},
                                      {"fp32_multiply_adds_per_second", core.fp32}}},
                                    {"codecs", all}};
   Print(context, args, document, rows);
+}
+
+// Checks of options: empty if they are well, as CLI11 asks.
+std::string CheckCodec(const std::string& word) {
+  return std::string(ParseCodecKind(word).status().message());
+}
+
+std::string CheckDevice(const std::string& word) {
+  int device = 0;
+  if (!absl::SimpleAtoi(word, &device)) {
+    return absl::StrCat("'", word, "' is not a number; GPUs are numbered from 0, nvidia-smi -L");
+  }
+  if (device >= 0 && device <= kDeviceMax) return "";
+  return absl::StrCat(device, " is not 0 to ", kDeviceMax);
 }
 
 }  // namespace
@@ -265,17 +285,18 @@ void AddBenchCodec(CLI::App* bench, Context* context) {
       bench->add_subcommand("codec", "Codecs on one core, or on a GPU; needs no daemon");
   codec->add_option("--dim", args->dim, "Head dimension (128)")
       ->check(CLI::IsMember({64, 128, 256}));
-  codec->add_option("--tokens", args->tokens, "Tokens per page (64)")->check(CLI::Range(1, 4096));
+  codec->add_option("--tokens", args->tokens, "Tokens per page (64); a multiple of 16 for --device")
+      ->check(CLI::Range(1, 4096));
   codec->add_option("--heads", args->heads, "KV heads (8)")->check(CLI::Range(1, 64));
   codec->add_option("--layers", args->layers, "Layers (1)")->check(CLI::Range(1, 64));
   codec->add_option("--effort", args->effort, "draft, normal or best (normal)");
-  codec->add_option("--codec", args->only, "This codec only");
+  codec->add_option("--codec", args->only, "This codec only")->check(CheckCodec);
   CLI::Option* backend =
       codec->add_option("--backend", args->backend, "auto, reference, avx2 or avx512 (auto)");
   CLI::Option* seconds = codec->add_option("--seconds", args->seconds, "Per measurement (0.5)")
                              ->check(CLI::Range(0.01, 600.0));
   CLI::Option* device = codec->add_option("--device", args->device, "Measure this GPU instead")
-                            ->check(CLI::Range(0, 1023))
+                            ->check(CheckDevice)
                             ->excludes(backend)
                             ->excludes(seconds);
   codec->add_option("--pages", args->pages, "GPU: pages of a launch, beside 1, 8 and 64 (4096)")

@@ -45,7 +45,6 @@ void BenchGpuCodec(Context* context, const CodecArgs& args) {
   const absl::StatusOr<Effort> effort = ParseEffort(args.effort);
   if (!effort.ok()) return context->Usage(std::string(effort.status().message()));
   const std::vector<CodecKind> kinds = KindsOf(args);
-  if (kinds.empty()) return context->Usage("--codec " + args.only + ": there is no such codec");
   if (args.tokens % kGpuBenchSlotTokens != 0) {
     return context->Usage(absl::StrCat("--tokens ", args.tokens, ": with --device a multiple of ",
                                        kGpuBenchSlotTokens));

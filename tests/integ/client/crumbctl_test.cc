@@ -451,7 +451,16 @@ TEST_F(Crumbctl, BenchCodecNeedsNoDaemon) {
   const nlohmann::json document = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(document["codecs"].size(), 9u);
   EXPECT_NE(document["backend"], "auto");
+  EXPECT_EQ(document["layers"], 1);
   for (const nlohmann::json& one : document["codecs"]) {
+    // What has no rotation has no share of what the core can do for one.
+    if (one["codec"] == "raw" || one["codec"] == "naive-int2" || one["codec"] == "int4") {
+      EXPECT_TRUE(one["encode_share_of_core"].is_null()) << one;
+      EXPECT_TRUE(one["decode_share_of_core"].is_null()) << one;
+    } else if (document["core"]["fp32_multiply_adds_per_second"] > 0) {
+      EXPECT_GT(one["encode_share_of_core"], 0) << one;
+      EXPECT_GT(one["decode_share_of_core"], 0) << one;
+    }
     if (one["codec"] == "raw") continue;
     EXPECT_GT(one["encode_phases_ns"].size(), 1u) << one;
     EXPECT_GE(one["decode_phases_ns"].size(), 1u) << one;
@@ -460,6 +469,23 @@ TEST_F(Crumbctl, BenchCodecNeedsNoDaemon) {
                                  "--seconds", "0.01", "--backend", "reference"});
   EXPECT_EQ(reference.exit, kExitOk) << reference.err;
   EXPECT_THAT(reference.out, HasSubstr("backend reference"));
+}
+
+TEST_F(Crumbctl, BenchCodecNamesWhatIsWrong) {
+  const auto error = [this](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"bench", "codec"};
+    all.insert(all.end(), words.begin(), words.end());
+    return Run(all).err;
+  };
+  for (const bool gpu : {false, true}) {
+    std::vector<std::string> words = {"--codec", "nonsense"};
+    if (gpu) words.insert(words.end(), {"--device", "0"});
+    EXPECT_THAT(error(words), testing::AllOf(HasSubstr("unknown codec \"nonsense\"; one of raw, "),
+                                             HasSubstr("hadamard-int4")));
+  }
+  EXPECT_THAT(error({"--device", "x"}), HasSubstr("'x' is not a number"));
+  EXPECT_THAT(error({"--device", "1024"}), HasSubstr("1024 is not 0 to 1023"));
+  EXPECT_THAT(Run({"bench", "codec", "--help"}).out, HasSubstr("multiple of 16"));
 }
 
 // Without CUDA, a driver or a GPU: said with the remedy. With one this measures, in a moment.
