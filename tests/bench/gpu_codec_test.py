@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What bench_gpu_codec says without a GPU: wrong arguments are wrong there too, and --help is none.
-Usage: gpu_codec_test.py PROGRAM"""
+"""The exit codes of bench_gpu_codec: without a GPU, where wrong arguments are wrong too, and over kernels
+that only count. Usage: gpu_codec_test.py PROGRAM PROGRAM_OVER_FAKES"""
 import os
 import subprocess
 import sys
 import unittest
 
-PROGRAM = ""
+PROGRAM = FAKE = ""
 
 
-def run(*words):
-    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False,
+def run(*words, program=None):
+    return subprocess.run([program or PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False,
                           env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
 
 
@@ -35,6 +35,24 @@ class GpuCodecTest(unittest.TestCase):
             self.assertEqual(ran.returncode, 77, ran.stdout + ran.stderr)
             self.assertIn("bench_gpu_codec: ", ran.stderr)
 
+    def test_a_way_without_a_kernel_is_exit_1_with_the_reason(self):
+        small = "--heads 2 --pages 8 --burst 0 --sustained 10".split()
+        ran = run(*small, "--kind", "naive-int2", program=FAKE)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertRegex(ran.stdout, r"(?m)^naive-int2 +d=128 pages=8 x 1 layers encode +burst")
+        ran = run(*small, "--kind", "raw", program=FAKE)
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertRegex(ran.stdout, r"(?m)^raw +d=128 encode +none: .*no kernel")
+
+    def test_a_device_or_memory_that_is_not_there_is_no_skip(self):
+        ran = run("--device", "1", program=FAKE)
+        self.assertEqual(ran.returncode, 2, ran.stdout + ran.stderr)
+        ran = run("--heads", "64", "--pages", "1048576", program=FAKE)
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertIn("MiB are free", ran.stderr)
+        ran = run("--kind", "zip", program=FAKE)
+        self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+
     def test_help_is_no_failure(self):
         ran = run("--help")
         self.assertEqual(ran.returncode, 0)
@@ -42,5 +60,5 @@ class GpuCodecTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM, FAKE = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()
