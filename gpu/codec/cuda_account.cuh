@@ -18,6 +18,13 @@ __device__ __forceinline__ bool Sampled(const WarpRows& rows, uint32_t tensor) {
   return (rows.first / kCudaTileRows + rows.head + turn) % kSampledTiles == 0;
 }
 
+// The first such row of a page is kept.
+__device__ __forceinline__ void ReportBadRow(CudaPageReport* report, uint32_t tensor, uint32_t head,
+                                             uint32_t row) {
+  atomicMin(&report->bad_place, static_cast<unsigned long long>(tensor) << 40 |
+                                    static_cast<unsigned long long>(head) << 20 | row);
+}
+
 // A sum that is not finite comes from a NaN or an infinity in the row, or from a finite row that
 // does not fit into BF16 once rotated. Every lane has the same two rows as its quad.
 template <int kDim>
@@ -30,8 +37,7 @@ __device__ __forceinline__ void ReportRows(CudaPageReport* report, const RowWalk
     const bool bad = RowHasNonFinite<kDim>(walk.RawRow(rows, look ? LaneRow() + 8 * half : 0));
     if (!look || (finite >> half & 1) != 0 || LaneColumn() != 0) continue;
     if (bad) {
-      atomicMin(&report->bad_place, static_cast<unsigned long long>(tensor) << 40 |
-                                        static_cast<unsigned long long>(rows.head) << 20 | row);
+      ReportBadRow(report, tensor, rows.head, row);
     } else {
       atomicAdd(&report->unfit, 1u);
     }

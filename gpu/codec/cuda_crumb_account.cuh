@@ -59,15 +59,9 @@ __device__ __noinline__ PlainErrors PlainErrorsOf(CrumbCodes<kDim, kBits, kSearc
   return out;
 }
 
-__device__ __forceinline__ void ReportBadRow(CudaPageReport* report, uint32_t tensor, uint32_t head,
-                                             uint32_t row) {
-  atomicMin(&report->bad_place, static_cast<unsigned long long>(tensor) << 40 |
-                                    static_cast<unsigned long long>(head) << 20 | row);
-}
-
 // Rows past the page's tokens are zero bytes, and so is what lies between sections.
-__device__ __forceinline__ void ClearUnit(uint32_t page_tokens, HeadsAt heads,
-                                          const CrumbUnit& unit, uint32_t side_bytes) {
+__device__ __forceinline__ void ClearUnit(HeadsAt heads, const CrumbUnit& unit,
+                                          uint32_t side_bytes) {
   const auto clear = [&](uint32_t from, uint32_t to) {
     for (uint32_t i = from + Lane(); i < to; i += 32) unit.block[i] = 0;
   };

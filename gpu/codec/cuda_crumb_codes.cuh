@@ -12,10 +12,10 @@ namespace crumb::cuda {
 
 // A metric in device or shared memory; see CrumbLowerBytes.
 struct CrumbMetricAt {
-  const uint4* lower;  // device memory; null: in shared memory at lower_shared
-  uint32_t lower_shared;
-  uint32_t triangle;  // shared memory
-  uint32_t diagonal;  // shared memory
+  const uint4* lower;     // device memory, from its start
+  uint32_t lower_shared;  // shared memory, where CrumbCodes says that it has room for it
+  uint32_t triangle;      // shared memory
+  uint32_t diagonal;      // shared memory
 };
 
 // Of a candidate, lengths in the row's units, in the metric or plain: its error, error times row,
@@ -164,9 +164,6 @@ class CrumbCodes {
   }
 
  private:
-  // Adding this leaves the nearest integer, ties to even, in the last place.
-  static constexpr float kRounder = 0x1.8p23f;
-  static constexpr uint32_t kRounderBits = 0x4b400000u;
   static constexpr uint32_t kLargeBits = 0x4b000000u;  // 2^23: small integers in its last places
   static constexpr int kPlanes = kBits == 4 ? 2 : 4;
   static constexpr int kPlaneBlocks = kBlocks / kPlanes;

@@ -93,7 +93,7 @@ class CrumbWarp {
         FinishRetry(job, row);
       }
     }
-    if (!flush) ClearUnit(batch_.page_tokens, heads_, unit, kDim + 2);
+    if (!flush) ClearUnit(heads_, unit, kDim + 2);
   }
 
  private:
@@ -189,7 +189,9 @@ class CrumbWarp {
 
   // Of a row that waits: page, metric error, and its row with the plain error as BF16 (sign:
   // unfit).
-  __device__ uint32_t RetryAt(uint32_t i) const { return share_ + Share::kRetries + 12 * i; }
+  __device__ uint32_t RetryAt(uint32_t i) const {
+    return share_ + Share::kRetries + kCrumbRetryBytes * i;
+  }
   __device__ uint32_t MetricAt() const { return share_ + Share::kRowErrors; }
   __device__ uint32_t PlainAt() const { return MetricAt() + 4 * batch_.page_tokens; }
 

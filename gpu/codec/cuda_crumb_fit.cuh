@@ -6,6 +6,7 @@
 
 #include <cuda_fp16.h>
 
+#include "gpu/codec/cuda_affine.cuh"
 #include "gpu/codec/cuda_crumb_rows.cuh"
 
 namespace crumb::cuda {
@@ -16,6 +17,10 @@ struct CrumbLevelGrid {
   static constexpr float kMid = kTop / 2;
   static constexpr float kStep = (1 << kBits) / 128.0f;
 };
+
+// Adding this to a small number leaves the nearest integer, ties to even, in the last place.
+inline constexpr float kRounder = 0x1.8p23f;
+inline constexpr uint32_t kRounderBits = 0x4b400000u;
 
 struct StoredScale {
   uint32_t index;
@@ -52,18 +57,6 @@ struct CrumbFit {
   bool large;     // beyond 2^40, or not finite
 };
 
-// WHY min and max that keep a NaN: it must be seen.
-__device__ __forceinline__ uint32_t MaxOrNan(uint32_t a, uint32_t b) {
-  uint32_t out;
-  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
-__device__ __forceinline__ uint32_t MinOrNan(uint32_t a, uint32_t b) {
-  uint32_t out;
-  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
-
 // Both halves times those of `by`.
 __device__ __forceinline__ uint32_t TimesBf16(uint32_t a, uint32_t by) {
   uint32_t out;
@@ -94,11 +87,11 @@ struct CrumbRange {
 #pragma unroll
     for (int i = 0; i < kDim; i += 8) {
       const auto w = FromShared<uint4>(row + 2 * i);
-      low = MinOrNan(MinOrNan(MinOrNan(low, w.x), MinOrNan(w.y, w.z)), w.w);
-      high = MaxOrNan(MaxOrNan(MaxOrNan(high, w.x), MaxOrNan(w.y, w.z)), w.w);
+      low = MinBf16OrNan(MinBf16OrNan(MinBf16OrNan(low, w.x), MinBf16OrNan(w.y, w.z)), w.w);
+      high = MaxBf16OrNan(MaxBf16OrNan(MaxBf16OrNan(high, w.x), MaxBf16OrNan(w.y, w.z)), w.w);
     }
-    low = MinOrNan(low, low >> 16 | low << 16);
-    high = MaxOrNan(high, high >> 16 | high << 16);
+    low = MinBf16OrNan(low, low >> 16 | low << 16);
+    high = MaxBf16OrNan(high, high >> 16 | high << 16);
     return {LowBf16(low), LowBf16(high)};
   }
 

@@ -8,33 +8,6 @@
 
 namespace crumb::cuda {
 
-template <typename T>
-__device__ __forceinline__ void ToShared(uint32_t at, const T& value) {
-  if constexpr (sizeof(T) == 4) {
-    uint32_t v;
-    memcpy(&v, &value, 4);
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
-  } else if constexpr (sizeof(T) == 8) {
-    uint2 v;
-    memcpy(&v, &value, 8);
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
-  } else {
-    static_assert(sizeof(T) == 16);
-    uint4 v;
-    memcpy(&v, &value, 16);
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
-                 "r"(v.w)
-                 : "memory");
-  }
-}
-
-__device__ __forceinline__ void LoadMatrix(uint32_t at, uint32_t (&a)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(at)
-               : "memory");
-}
-
 // One head of one page.
 struct CrumbUnit {
   uint8_t* block;  // in the payload
@@ -44,19 +17,7 @@ struct CrumbUnit {
 __device__ __forceinline__ CrumbUnit UnitAt(const CudaBatch& batch, HeadsAt heads, uint32_t page,
                                             uint32_t head) {
   const CudaPage at = batch.pages[page];
-  return {
-      reinterpret_cast<uint8_t*>(at.payload) + heads.offset() + uint64_t{head} * heads.head_bytes(),
-      page, head, at.tokens};
-}
-
-// Address of a row in the worker's memory. REQUIRES: the row exists.
-__device__ __forceinline__ uint64_t RawRowOf(const CudaBatch& batch, HeadsAt heads, uint32_t page,
-                                             uint32_t head, uint32_t row) {
-  const HeadsAt::Place place = heads.place();
-  const uint32_t at = row / batch.tokens_per_slot;
-  const uint64_t slot = batch.slots[batch.pages[page].slots_first + at];
-  const uint64_t token = row - at * batch.tokens_per_slot;
-  return place.first.x + slot * place.first.y + token * place.second.x + head * place.second.y;
+  return {BlockOf(at, heads, head), page, head, at.tokens};
 }
 
 template <int kDim, int kBits, bool kSearch>
@@ -277,11 +238,10 @@ class CrumbRows {
           const int t = i % (kPassN / 8);
 #pragma unroll
           for (int m = 0; m < kTiles; ++m) {
-            float(&to)[4] = *reinterpret_cast<float(*)[4]>(&d[m][4 * t]);
             if (i < kPassN / 8) {
-              MultiplyBf16(a[m][s], b[t].x, b[t].y, to);
+              MultiplyBf16(a[m][s], b[t].x, b[t].y, &d[m][4 * t]);
             } else {
-              MultiplyBf16(a[m][s + 1], b[t].z, b[t].w, to);
+              MultiplyBf16(a[m][s + 1], b[t].z, b[t].w, &d[m][4 * t]);
             }
           }
         }
@@ -298,14 +258,6 @@ class CrumbRows {
     const uint32_t at = (columns * (kDim / 32) + steps) * 512 + 16 * Lane();
     if constexpr (kImageShared) return FromShared<uint4>(image_ + at);
     return __ldg(image_memory_ + at / 16);
-  }
-
-  __device__ static void MultiplyBf16(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                                      float (&d)[4]) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
   // Element `at` of a lane is column ColumnOf(at) of the row: the image is the affine encoder's.

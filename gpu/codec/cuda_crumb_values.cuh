@@ -12,7 +12,7 @@ namespace crumb::cuda {
 
 template <int kDim, int kBits>
 struct CrumbValuesKernel {
-  using Affine = EncodeKernel<kDim, 2, false, false>;  // the same walk
+  using Affine = EncodeKernel<kDim, kBits, false, false>;  // the same lanes
   using Shared = EncodeShared<kDim, CrumbValuesTuningOf<kDim>().tiles>;
   using Grid = CrumbLevelGrid<kBits>;
   using Range = CrumbRange<kDim, kBits>;
@@ -24,8 +24,6 @@ struct CrumbValuesKernel {
   static constexpr int kRun = kCount / kPlanes;
   static constexpr int kWords = kRun / 4;  // of packed codes in a lane
   static constexpr int kRangeSteps = Range::kSteps;
-  static constexpr float kRounder = 0x1.8p23f;
-  static constexpr uint32_t kRounderBits = 0x4b400000u;
 
   // Of rows g and g + 8.
   template <typename T>
@@ -39,18 +37,6 @@ struct CrumbValuesKernel {
   __device__ static float Of(int half, float v) {
     return __shfl_sync(0xffffffffu, v, static_cast<int>((Lane() & 28) + half));
   }
-  // Least and largest elements of both rows, as BF16.
-  __device__ static void FindExtremes(const uint32_t (&y)[kCount], uint32_t* low, uint32_t* high) {
-    *low = *high = y[0];
-#pragma unroll
-    for (int i = 1; i < kCount; ++i) *low = MinOrNan(*low, y[i]), *high = MaxOrNan(*high, y[i]);
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) {
-      *low = MinOrNan(*low, __shfl_xor_sync(0xffffffffu, *low, step));
-      *high = MaxOrNan(*high, __shfl_xor_sync(0xffffffffu, *high, step));
-    }
-  }
-
   struct Sums {
     Both<float> sum = {}, energy = {};
     float errors[kRangeSteps][2] = {};
@@ -187,10 +173,9 @@ struct CrumbValuesKernel {
   }
 
   __device__ static void Quantise(const Context& at, uint32_t (&y)[kCount]) {
-    uint32_t low, high;
-    FindExtremes(y, &low, &high);
+    const typename Affine::Range all = Affine::RangeOf(y);
     const int mine = static_cast<int>(LaneColumn() & 1);
-    const typename Range::Extremes ends = {HalfOf(low, mine), HalfOf(high, mine)};
+    const typename Range::Extremes ends = {HalfOf(all.low, mine), HalfOf(all.high, mine)};
     typename Range::Start own = Range::StartOf(ends);
     // Rotated rows saturate: at the largest BF16 there may have been an infinity.
     constexpr float kSaturated = 0x1.fep127f;
@@ -247,19 +232,7 @@ struct CrumbValuesKernel {
     uint8_t* codes = at.rows.block + row * code_bytes + LaneColumn() * (4 * kWords);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!at.rows.Has(half)) continue;
-      uint8_t* to = codes + 8 * half * code_bytes;
-#pragma unroll
-      for (int w = 0; w < kWords; w += kWords < 4 ? kWords : 4) {
-        if constexpr (kWords == 1) {
-          *reinterpret_cast<uint32_t*>(to) = words[half][0];
-        } else if constexpr (kWords == 2) {
-          *reinterpret_cast<uint2*>(to) = make_uint2(words[half][0], words[half][1]);
-        } else {
-          reinterpret_cast<uint4*>(to)[w / 4] = make_uint4(words[half][w], words[half][w + 1],
-                                                           words[half][w + 2], words[half][w + 3]);
-        }
-      }
+      if (at.rows.Has(half)) Affine::StoreWords(codes + 8 * half * code_bytes, words[half]);
     }
     if (LaneColumn() >= 2 || !at.rows.Has(mine)) return;
     *reinterpret_cast<uint16_t*>(at.rows.block + at.heads.meta_offset() + 2 * (row + 8 * mine)) =

@@ -54,10 +54,7 @@ class Gather {
     const uint32_t from = at_ + (Lane() & 15) * kGatherPitch<kDim> + Lane() / 16 * 16;
 #pragma unroll
     for (uint32_t s = 0; s < kDim / 16; ++s) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(a[s][0]), "=r"(a[s][1]), "=r"(a[s][2]), "=r"(a[s][3])
-                   : "r"(from + 32 * s)
-                   : "memory");
+      LoadMatrix(from + 32 * s, a[s]);
     }
   }
 

@@ -70,6 +70,26 @@ __device__ __forceinline__ T FromShared(uint32_t at) {
   return out;
 }
 
+template <typename T>
+__device__ __forceinline__ void ToShared(uint32_t at, const T& value) {
+  if constexpr (sizeof(T) == 4) {
+    uint32_t v;
+    memcpy(&v, &value, 4);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    uint2 v;
+    memcpy(&v, &value, 8);
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+  } else {
+    static_assert(sizeof(T) == 16);
+    uint4 v;
+    memcpy(&v, &value, 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+  }
+}
+
 // A BlockHeads at an address of shared memory.
 class HeadsAt {
  public:
@@ -130,6 +150,22 @@ __device__ __forceinline__ void LoadHeads(const CudaBatch& batch, const CudaHead
   }
 }
 
+// A head's block in the payload of a page.
+__device__ __forceinline__ uint8_t* BlockOf(const CudaPage& page, HeadsAt heads, uint32_t head) {
+  return reinterpret_cast<uint8_t*>(page.payload) + heads.offset() +
+         uint64_t{head} * heads.head_bytes();
+}
+
+// Address of a row in the worker's memory. REQUIRES: the row exists.
+__device__ __forceinline__ uint64_t RawRowOf(const CudaBatch& batch, HeadsAt heads, uint32_t page,
+                                             uint32_t head, uint32_t row) {
+  const HeadsAt::Place place = heads.place();
+  const uint32_t at = row / batch.tokens_per_slot;
+  const uint64_t slot = batch.slots[batch.pages[page].slots_first + at];
+  const uint64_t token = row - at * batch.tokens_per_slot;
+  return place.first.x + slot * place.first.y + token * place.second.x + head * place.second.y;
+}
+
 // Of one warp: two batches of tiles, so that a tile is known while the next batch is looked up.
 inline constexpr uint32_t kBatchTiles = 16;
 struct RowRing {
@@ -170,7 +206,8 @@ class RowWalk {
     if (batch_.straight != 0) {
       return reinterpret_cast<uint8_t*>(rows.raw + uint64_t{i} * heads_.token_stride());
     }
-    return RawRowOfSlot(rows, rows.first + i);
+    return reinterpret_cast<uint8_t*>(
+        RawRowOf(batch_, heads_, rows.page, rows.head, rows.first + i));
   }
 
   __device__ uint64_t RowStep() const { return heads_.token_stride(); }
@@ -180,15 +217,6 @@ class RowWalk {
                 offsetof(WarpRows, tokens) == 20 && offsetof(WarpRows, head) == 28);
   static_assert(offsetof(CudaPlace, address) == 0 && offsetof(CudaPlace, slot_stride) == 8 &&
                 offsetof(CudaPlace, token_stride) == 16 && sizeof(CudaPlace) == 32);
-
-  __device__ __forceinline__ uint8_t* RawRowOfSlot(const WarpRows& rows, uint32_t row) const {
-    const HeadsAt::Place place = heads_.place();
-    const uint32_t at = row / batch_.tokens_per_slot;
-    const uint64_t slot = batch_.slots[batch_.pages[rows.page].slots_first + at];
-    const uint64_t token = row - at * batch_.tokens_per_slot;
-    return reinterpret_cast<uint8_t*>(place.first.x + slot * place.first.y +
-                                      token * place.second.x + rows.head * place.second.y);
-  }
 
   __device__ __forceinline__ void LookUpBatch(uint32_t batch_first) const {
     const uint32_t n = batch_first + Lane();
@@ -223,10 +251,9 @@ class RowWalk {
     if (rows.page >= batch_.page_count) return rows;
     const CudaPage page = batch_.pages[rows.page];
     rows.tokens = page.tokens;
-    rows.block = reinterpret_cast<uint8_t*>(page.payload) + heads_.offset() +
-                 uint64_t{rows.head} * heads_.head_bytes();
+    rows.block = BlockOf(page, heads_, rows.head);
     if (batch_.straight != 0 && rows.first < rows.tokens) {
-      rows.raw = reinterpret_cast<uint64_t>(RawRowOfSlot(rows, rows.first));
+      rows.raw = RawRowOf(batch_, heads_, rows.page, rows.head, rows.first);
     }
     return rows;
   }

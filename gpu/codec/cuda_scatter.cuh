@@ -35,12 +35,9 @@ class Scatter {
   template <int kWords>
   __device__ static void Put(uint32_t at, const uint32_t* words) {
     if constexpr (kWords == 4) {
-      asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(words[0]), "r"(words[1]),
-                   "r"(words[2]), "r"(words[3])
-                   : "memory");
+      ToShared(at, make_uint4(words[0], words[1], words[2], words[3]));
     } else {
-      asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(words[0]), "r"(words[1])
-                   : "memory");
+      ToShared(at, make_uint2(words[0], words[1]));
     }
   }
   __device__ static void PutElement(uint32_t at, uint32_t value) {

@@ -116,9 +116,25 @@ __device__ __forceinline__ void WaitForWarpgroup(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The same by each warp for itself, for every architecture. `image` may be that of the first of kN
-// columns within a pass of kImageN.
-template <int kSteps, int kN, int kImageN = kN>
+// Four 8 x 8 matrices of shared memory, a row of one at each lane's address, as operands.
+__device__ __forceinline__ void LoadMatrix(uint32_t at, uint32_t (&a)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(at)
+               : "memory");
+}
+
+// d += a b, 16 rows by 8 columns of a step of 16.
+__device__ __forceinline__ void MultiplyBf16(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                             float* d) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The same by each warp for itself, for every architecture.
+template <int kSteps, int kN>
 __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], uint32_t image,
                                                float (&d)[kN / 2]) {
 #pragma unroll
@@ -127,21 +143,10 @@ __device__ __forceinline__ void MultiplyByWarp(const uint32_t (&a)[kSteps][4], u
 #pragma unroll
     for (int t = 0; t < kN / 8; ++t) {
       const uint32_t row = 8 * t + Lane() % 8;
-      const uint32_t at =
-          image + (s >> 2) * (kImageN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4);
       uint32_t b[4];
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                   : "r"(at)
-                   : "memory");
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(d[4 * t]), "+f"(d[4 * t + 1]), "+f"(d[4 * t + 2]), "+f"(d[4 * t + 3])
-            : "r"(a[s + half][0]), "r"(a[s + half][1]), "r"(a[s + half][2]), "r"(a[s + half][3]),
-              "r"(b[2 * half]), "r"(b[2 * half + 1]));
-      }
+      LoadMatrix(image + (s >> 2) * (kN * 128) + row * 128 + ((chunk ^ Lane() % 8) << 4), b);
+      MultiplyBf16(a[s], b[0], b[1], &d[4 * t]);
+      MultiplyBf16(a[s + 1], b[2], b[3], &d[4 * t]);
     }
   }
 }

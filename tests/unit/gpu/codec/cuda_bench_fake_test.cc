@@ -4,29 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gpu/codec/gpu_bench.h"
 #include "tests/conformance/gpu/cuda_fake_runtime.h"
 #include "tests/unit/gpu/codec/cuda_fake_codec.h"
+#include "tests/unit/gpu/codec/gpu_bench_case.h"
 
 namespace crumb {
 namespace {
 
+using codec_test::SmallBenchCase;
 using testing::HasSubstr;
 
 class GpuBenchFakeTest : public testing::Test {
  protected:
   void SetUp() override { TheFakeCodec() = FakeCodec(); }
 
-  static GpuBenchCase Small(CodecKind kind) {
-    GpuBenchCase wanted;
-    wanted.kind = kind;
-    wanted.heads = 2;
-    wanted.pages = {8, 1};
-    wanted.ways = {GpuBenchWay::kEncode, GpuBenchWay::kDecode, GpuBenchWay::kDecodeRotated};
-    wanted.bursts = 1;
-    wanted.sustained_launches = 10;
-    return wanted;
-  }
   GpuBenchDevice device_;
 };
 
@@ -48,7 +39,7 @@ TEST_F(GpuBenchFakeTest, TheCopyReadsAndWritesWhatIsFreeAtMost) {
 TEST_F(GpuBenchFakeTest, ATimeIsThatOfOneLaunch) {
   for (const CodecKind kind : {CodecKind::kOscarInt2, CodecKind::kCrumbInt2}) {
     TheFakeCodec() = FakeCodec();
-    const auto result = MeasureGpuCodec(device_, Small(kind));
+    const auto result = MeasureGpuCodec(device_, SmallBenchCase(kind));
     ASSERT_TRUE(result.ok()) << result.status();
     ASSERT_EQ(result->rows.size(), 3u);
     for (const GpuBenchRow& row : result->rows) {
@@ -69,7 +60,7 @@ TEST_F(GpuBenchFakeTest, ATimeIsThatOfOneLaunch) {
 }
 
 TEST_F(GpuBenchFakeTest, ARoundTakesTwentyMilliseconds) {
-  GpuBenchCase wanted = Small(CodecKind::kNaiveInt2);
+  GpuBenchCase wanted = SmallBenchCase(CodecKind::kNaiveInt2);
   wanted.pages = {1};
   wanted.ways = {GpuBenchWay::kDecode};
   wanted.bursts = 0;
@@ -82,7 +73,7 @@ TEST_F(GpuBenchFakeTest, ARoundTakesTwentyMilliseconds) {
 }
 
 TEST_F(GpuBenchFakeTest, WhatDoesNotFitIsRefusedBeforeItIsTaken) {
-  GpuBenchCase wanted = Small(CodecKind::kOscarInt2);
+  GpuBenchCase wanted = SmallBenchCase(CodecKind::kOscarInt2);
   wanted.pages = {kGpuBenchPagesMax};
   wanted.heads = 64;
   const auto result = MeasureGpuCodec(device_, wanted);
@@ -92,7 +83,7 @@ TEST_F(GpuBenchFakeTest, WhatDoesNotFitIsRefusedBeforeItIsTaken) {
 }
 
 TEST_F(GpuBenchFakeTest, AKindWithoutKernelsSaysWhy) {
-  const auto result = MeasureGpuCodec(device_, Small(CodecKind::kRaw));
+  const auto result = MeasureGpuCodec(device_, SmallBenchCase(CodecKind::kRaw));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->rows.size(), 3u);
   EXPECT_THAT(result->rows[0].why_not, HasSubstr("raw has no kernel"));
@@ -101,7 +92,7 @@ TEST_F(GpuBenchFakeTest, AKindWithoutKernelsSaysWhy) {
 }
 
 TEST_F(GpuBenchFakeTest, KernelsThatFailOrRefusePagesAreErrors) {
-  GpuBenchCase wanted = Small(CodecKind::kInt4);
+  GpuBenchCase wanted = SmallBenchCase(CodecKind::kInt4);
   wanted.bursts = 0;
   TheFakeCodec().encode_reports = true;
   EXPECT_THAT(std::string(MeasureGpuCodec(device_, wanted).status().message()),
@@ -125,7 +116,7 @@ TEST_F(GpuBenchFakeTest, WhyThereIsNoGpuNamesWhatIsMissing) {
 }
 
 TEST_F(GpuBenchFakeTest, KernelsThatDoNotFitAreToldFromThoseThatAreNotThere) {
-  const GpuBenchCase wanted = Small(CodecKind::kInt4);
+  const GpuBenchCase wanted = SmallBenchCase(CodecKind::kInt4);
   // Decode is needed, encode is not.
   TheFakeCodec().encode_prepared = cudaErrorInvalidValue;
   const auto without = MeasureGpuCodec(device_, wanted);

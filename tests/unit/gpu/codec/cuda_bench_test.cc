@@ -2,23 +2,13 @@
 // refuses what does not fit before it allocates.
 #include <gmock/gmock.h>
 
-#include "gpu/codec/gpu_bench.h"
+#include "tests/unit/gpu/codec/gpu_bench_case.h"
 
 namespace crumb {
 namespace {
 
+using codec_test::SmallBenchCase;
 using testing::HasSubstr;
-
-GpuBenchCase Small(CodecKind kind) {
-  GpuBenchCase wanted;
-  wanted.kind = kind;
-  wanted.heads = 2;
-  wanted.pages = {8, 1};
-  wanted.ways = {GpuBenchWay::kEncode, GpuBenchWay::kDecode, GpuBenchWay::kDecodeRotated};
-  wanted.bursts = 1;
-  wanted.sustained_launches = 10;
-  return wanted;
-}
 
 TEST(GpuBenchTest, MeasuresEveryKindThatHasKernels) {
   const auto device = OpenGpuBench(0);
@@ -26,7 +16,7 @@ TEST(GpuBenchTest, MeasuresEveryKindThatHasKernels) {
   EXPECT_FALSE(device->name.empty());
   EXPECT_GT(device->copy_bytes_per_us, 1e3);
   for (const CodecKind kind : {CodecKind::kOscarInt2, CodecKind::kInt4, CodecKind::kCrumbInt2}) {
-    const auto result = MeasureGpuCodec(*device, Small(kind));
+    const auto result = MeasureGpuCodec(*device, SmallBenchCase(kind));
     ASSERT_TRUE(result.ok()) << result.status();
     ASSERT_EQ(result->rows.size(), 3u);
     EXPECT_EQ(result->raw_page_bytes, 2u * 2 * 64 * 128 * 2);
@@ -47,7 +37,7 @@ TEST(GpuBenchTest, MeasuresEveryKindThatHasKernels) {
 
 TEST(GpuBenchTest, AKindWithoutKernelsSaysWhy) {
   GpuBenchDevice device;
-  const auto result = MeasureGpuCodec(device, Small(CodecKind::kRaw));
+  const auto result = MeasureGpuCodec(device, SmallBenchCase(CodecKind::kRaw));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->rows[0].why_not, HasSubstr("raw has no kernel"));
   EXPECT_TRUE(result->rows[0].times.empty());
@@ -55,7 +45,7 @@ TEST(GpuBenchTest, AKindWithoutKernelsSaysWhy) {
 
 TEST(GpuBenchTest, WhatDoesNotFitIsRefusedWithTheFigures) {
   GpuBenchDevice device;
-  GpuBenchCase wanted = Small(CodecKind::kOscarInt2);
+  GpuBenchCase wanted = SmallBenchCase(CodecKind::kOscarInt2);
   wanted.heads = 8;
   wanted.pages = {kGpuBenchPagesMax};
   wanted.layers = 2;
@@ -68,7 +58,7 @@ TEST(GpuBenchTest, WrongCasesAndDevicesAreNamed) {
   EXPECT_EQ(OpenGpuBench(4096).status().code(), absl::StatusCode::kInvalidArgument);
   GpuBenchDevice device;
   for (int fault = 0; fault < 4; ++fault) {
-    GpuBenchCase wanted = Small(CodecKind::kOscarInt2);
+    GpuBenchCase wanted = SmallBenchCase(CodecKind::kOscarInt2);
     if (fault == 0) wanted.page_tokens = 17;
     if (fault == 1) wanted.pages = {0};
     if (fault == 2) wanted.pages = {};
