@@ -163,7 +163,6 @@ class CudaCodec::Builder {
     out.side_offset = tensor.side_offset;
     out.has_side = tensor.side_bytes != 0 ? 1 : 0;
     out.is_v = tensor.is_v ? 1 : 0;
-    out.meta = static_cast<uint8_t>(descriptor.meta);
     out.group = tensor.dim / tensor.groups;
     // The magnitude at that rank of the rising order is the (dim - rank)-th largest.
     if (clips) out.rank = tensor.dim - static_cast<uint32_t>(ClipIndex(ratio, tensor.dim));
@@ -270,6 +269,7 @@ absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Create(
   };
   CRUMB_TRY(ask(cudaDevAttrMultiProcessorCount, &codec->multiprocessors_));
   CRUMB_TRY(ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, &codec->shared_bytes_));
+  CRUMB_TRY(CudaStatus(KernelsOverlap(&codec->overlaps_), "asking for the kernels' code", device));
   codec->device_ = device;
   CRUMB_TRY(codec->Prepare());
   return codec;
@@ -317,6 +317,7 @@ CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& directio
   launch.batch.tokens_per_slot = pages.tokens_per_slot;
   launch.batch.straight = pages.tokens_per_slot % kCudaRowsPerWarp == 0 ? 1 : 0;
   launch.batch.aligned = pages.aligned ? 1 : 0;
+  launch.batch.meta = static_cast<uint8_t>(plan_.descriptor().meta);
   launch.batch.interleaved = plan_.descriptor().packing == Packing::kInterleaved ? 1 : 0;
   launch.heads = reinterpret_cast<const CudaHeads*>(direction.heads.data()) + group.first;
   launch.heads_count = group.count;
@@ -324,6 +325,7 @@ CudaLaunch CudaCodec::LaunchOf(const CudaPages& pages, const Direction& directio
   launch.scales = scales_;
   launch.multiprocessors = multiprocessors_;
   launch.stream = stream;
+  launch.overlaps = overlaps_;
   return launch;
 }
 
@@ -351,6 +353,7 @@ absl::Status CudaCodec::Encode(const CudaPages& pages, Effort effort, StreamHand
       CRUMB_CHECK(units <= std::numeric_limits<uint32_t>::max());
       crumb.search.units = static_cast<uint32_t>(units);
       crumb.shared_bytes = shared_bytes_;
+      crumb.follows = group.form.values && &group != encode_.groups.data();
       CRUMB_TRY(CudaStatus(LaunchCrumbEncode(crumb), "launching encode", device_));
       continue;
     }

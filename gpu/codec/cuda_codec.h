@@ -84,6 +84,7 @@ class CudaCodec {
   const float* scales_ = nullptr;
   uint32_t multiprocessors_ = 0;
   uint32_t shared_bytes_ = 0;  // of a block at most
+  bool overlaps_ = false;      // a kernel may begin while the one before it ends
   int device_ = 0;
   absl::Status encode_status_;
 };

@@ -73,26 +73,30 @@ __device__ __forceinline__ void ClearUnit(HeadsAt heads, const CrumbUnit& unit,
   clear(heads.side_offset() + side_bytes, heads.head_bytes());
 }
 
-// The value that `rank` of `count` values (in shared memory, none negative) are below, bit by bit
-// from the top; to 2^-12 of itself, from below. The whole warp.
-__device__ __forceinline__ float ValueOfRank(uint32_t at, uint32_t count, uint32_t rank) {
-  constexpr int kLastBit = 11;
+// Of `count` values (in shared memory, none negative) the largest that is not more than twice their
+// median, of rank count / 2. From the top: few values are above it. The whole warp.
+__device__ __forceinline__ float LargestWithinTwiceMedian(uint32_t at, uint32_t count) {
   const auto value_at = [&](uint32_t i) {
     return i < count ? FromShared<uint32_t>(at + 4 * i) : ~0u;
   };
   const uint32_t first = value_at(Lane()), second = value_at(Lane() + 32);
-  uint32_t value = 0;
+  uint32_t top = ~0u;
 #pragma unroll 1
-  for (int bit = 30; bit >= kLastBit; --bit) {
-    const uint32_t trial = value | 1u << bit;
-    uint32_t below = __popc(__ballot_sync(0xffffffffu, first < trial)) +
-                     __popc(__ballot_sync(0xffffffffu, second < trial));
+  while (true) {
+    uint32_t most = max(first < top ? first : 0, second < top ? second : 0);
     for (uint32_t i = 64; i < count; i += 32) {
-      below += __popc(__ballot_sync(0xffffffffu, value_at(i + Lane()) < trial));
+      const uint32_t value = value_at(i + Lane());
+      most = max(most, value < top ? value : 0);
     }
-    if (below <= rank) value = trial;
+    top = __reduce_max_sync(0xffffffffu, most);
+    const uint32_t half = __float_as_uint(0.5f * __uint_as_float(top));
+    uint32_t below = __popc(__ballot_sync(0xffffffffu, first < half)) +
+                     __popc(__ballot_sync(0xffffffffu, second < half));
+    for (uint32_t i = 64; i < count; i += 32) {
+      below += __popc(__ballot_sync(0xffffffffu, value_at(i + Lane()) < half));
+    }
+    if (below <= count / 2) return __uint_as_float(top);
   }
-  return __uint_as_float(value);
 }
 
 }  // namespace crumb::cuda

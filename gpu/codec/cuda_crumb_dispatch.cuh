@@ -30,11 +30,9 @@ struct CrumbDispatch {
     const uint32_t warps = Warps<kBits, kSearch>(page_tokens, launch.shared_bytes);
     if (warps == 0) return cudaErrorInvalidConfiguration;
     const uint32_t blocks = std::min(launch.search.units, base.multiprocessors);
-    CrumbEncode<kDim, kBits, kSearch>
-        <<<blocks, warps * 32, CrumbBlock<kDim, kBits, kSearch>::Bytes(warps, page_tokens),
-           static_cast<cudaStream_t>(base.stream)>>>(base.batch, launch.search, base.heads,
-                                                     base.heads_count, base.scales);
-    return cudaGetLastError();
+    return LaunchKernel(&CrumbEncode<kDim, kBits, kSearch>, base, dim3(blocks), warps * 32,
+                        CrumbBlock<kDim, kBits, kSearch>::Bytes(warps, page_tokens), base.batch,
+                        launch.search, base.heads, base.heads_count, base.scales);
   }
 
   template <bool kSearch>
@@ -47,11 +45,9 @@ struct CrumbDispatch {
   static cudaError_t RunValues(const CudaCrumbLaunch& launch) {
     using K = CrumbValuesKernel<kDim, kBits>;
     const CudaLaunch& base = launch.base;
-    CrumbValues<kDim, kBits>
-        <<<GridOf(base, K::kTiles, K::kBlocks), K::kThreads, sizeof(typename K::Shared),
-           static_cast<cudaStream_t>(base.stream)>>>(base.batch, launch.search, base.heads,
-                                                     base.heads_count, base.scales);
-    return cudaGetLastError();
+    return LaunchKernel(&CrumbValues<kDim, kBits>, base, GridOf(base, K::kTiles, K::kBlocks),
+                        K::kThreads, sizeof(typename K::Shared), base.batch, launch.search,
+                        launch.follows, base.heads, base.heads_count, base.scales);
   }
 
   static cudaError_t Launch(const CudaCrumbLaunch& launch) {

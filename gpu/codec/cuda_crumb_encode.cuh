@@ -119,14 +119,23 @@ class CrumbWarp {
   }
   __device__ void Gather(const CrumbUnit& unit, uint32_t row) {
     address_ = AddressOf(unit, row);
-    rows_.Gather(batch_.aligned != 0, address_);
+    rows_.Start(batch_.aligned != 0, address_, rows_.OwnPlace());
+    rows_.Wait();
   }
 
   __device__ void FindPageMean(const CrumbUnit& unit, uint32_t groups) {
     float sums[kDim / 32] = {};
     for (uint32_t g = 0; g < groups; ++g) {
+      // WHY two groups at once: there is room for the rows of one more, and only one wait.
+      const bool two = kSearch && g + 1 < groups;
+      if (two) {
+        rows_.Start(batch_.aligned != 0, AddressOf(unit, g * kCrumbRows + Lane()),
+                    rows_.OtherPlace());
+        ++g;
+      }
       Gather(unit, g * kCrumbRows + Lane());
-      rows_.AddColumns(min(kCrumbRows, unit.tokens - g * kCrumbRows), sums);
+      if (two) rows_.AddColumns(rows_.OtherPlace(), kCrumbRows, sums);
+      rows_.AddColumns(rows_.OwnPlace(), min(kCrumbRows, unit.tokens - g * kCrumbRows), sums);
     }
     rows_.StorePageMean(unit, heads_, mean_, sums);
   }
@@ -204,7 +213,7 @@ class CrumbWarp {
   __device__ float BoundOf(const CrumbUnit& unit) const {
     if (search_.effort == kEffortBest) return -1.0f;
     if (search_.effort == kEffortDraft) return kWorst;
-    return 2.0f * ValueOfRank(MetricAt(), unit.tokens, unit.tokens / 2);
+    return LargestWithinTwiceMedian(MetricAt(), unit.tokens);
   }
 
   // Rows of a group: those that are to be tried wait for more, the others are decided.
@@ -399,9 +408,10 @@ template <int kDim, int kBits, bool kSearch>
 struct CrumbEncodeKernel {
   using Block = CrumbBlock<kDim, kBits, kSearch>;
 
+  // Ends with a barrier.
   __device__ static void LoadTables(const CudaHeads& heads, const void* last_image, uint32_t base) {
     if constexpr (Block::kImageShared) {
-      if (heads.image != last_image) LoadImage<kDim>(heads.image, base + Block::kImage);
+      if (heads.image != last_image) StartImage<kDim>(heads.image, base + Block::kImage);
     }
     for (uint32_t i = threadIdx.x; i < kDim; i += blockDim.x) {
       const float* mean = heads.tensor.mean;
@@ -415,8 +425,9 @@ struct CrumbEncodeKernel {
            i += 16 * blockDim.x) {
         CopyAsync16(base + Block::kLower + i, metric + i);
       }
-      CopyAsyncWait();
+      asm volatile("cp.async.commit_group;" ::: "memory");
     }
+    WaitForImage<0>();
   }
 
   // The next unit of these heads for a warp.
@@ -438,6 +449,9 @@ struct CrumbEncodeKernel {
                              const float* scales) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     const uint32_t base = SharedAddress(shared_bytes);
+    // WHY in this order: V begins where this kernel ends and waits for nothing that came before it.
+    AwaitEarlier();
+    LetNextBegin();
     CrumbWarp<kDim, kBits, kSearch> warp(batch, search, scales, base);
     const auto share = [&](uint32_t block) {
       return static_cast<uint32_t>(uint64_t{search.units} * block / gridDim.x);
@@ -453,10 +467,9 @@ struct CrumbEncodeKernel {
       if (from >= to) continue;
       __syncthreads();
       LoadHeads(batch, heads, reinterpret_cast<BlockHeads*>(shared_bytes + Block::kHeads));
+      if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
       LoadTables(heads, image, base);
       image = heads.image;
-      if (threadIdx.x == 0) ToShared(base + Block::kNext, from);
-      __syncthreads();
       warp.Start(heads.image, heads.metric);
       for (bool flush = false; !flush;) {
         const uint32_t n = Take(base);

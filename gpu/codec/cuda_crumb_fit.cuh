@@ -1,6 +1,6 @@
 // The range that a crumb row starts from, and the grids of stored scales and zeros. Each lane has a
 // row of its own in shared memory: BF16 before Fit, after it FP16 times a power of two, which is
-// exact but for elements below 2^-22 of the row's largest. Device code.
+// exact but for elements below 2^-18 of the row's largest. Device code.
 #ifndef CRUMB_GPU_CODEC_CUDA_CRUMB_FIT_CUH_
 #define CRUMB_GPU_CODEC_CUDA_CRUMB_FIT_CUH_
 
@@ -119,8 +119,9 @@ struct CrumbRange {
     fit.large = !(peak <= 0x1p40f);
     fit.zero = 0.0f, fit.scale = 1.0f;
     if (!fit.ordinary || zeros) return out;
-    // The largest magnitude becomes 2^8 or up to twice that.
-    fit.unit = __uint_as_float((__float_as_uint(peak) & 0x7f800000u) - (8u << 23));
+    // The largest magnitude becomes 2^4 or up to twice that: FP16 has room for squares, and for
+    // elements 2^-18 of it.
+    fit.unit = __uint_as_float((__float_as_uint(peak) & 0x7f800000u) - (4u << 23));
     out.down = __uint_as_float(0x7f000000u - __float_as_uint(fit.unit));
     float low = ends.low * out.down, high = ends.high * out.down;
     // A constant row has no range; with zero in it the row is one of the levels.

@@ -43,8 +43,18 @@ class CrumbRows {
     __syncwarp();
   }
 
-  // Rows at every lane's address; 0: none, and its place keeps what it holds. Waits for them.
-  __device__ void Gather(bool aligned, uint64_t address) const {
+  // Where 32 gathered rows lie; those that are worked on, and others that only a mean needs.
+  struct Place {
+    uint32_t at, pitch;
+  };
+  __device__ Place OwnPlace() const { return {share_, Share::kRowPitch}; }
+  __device__ Place OtherPlace() const {
+    static_assert(!kSearch || Share::kErrorPitch >= 2 * kDim);
+    return {share_ + Share::kErrors, Share::kErrorPitch};
+  }
+
+  // Starts to copy rows at every lane's address; 0: none, and its place keeps what it holds.
+  __device__ void Start(bool aligned, uint64_t address, Place to) const {
     __syncwarp();
     if (aligned) {
       constexpr uint32_t kChunks = kDim / 8, kRowsAtOnce = 32 / kChunks;
@@ -53,10 +63,9 @@ class CrumbRows {
         const uint32_t row = i + Lane() / kChunks;
         const uint64_t from = __shfl_sync(0xffffffffu, address, static_cast<int>(row));
         if (from == 0) continue;
-        CopyAsync16(share_ + row * Share::kRowPitch + Lane() % kChunks * 16,
+        CopyAsync16(to.at + row * to.pitch + Lane() % kChunks * 16,
                     reinterpret_cast<const uint8_t*>(from) + Lane() % kChunks * 16);
       }
-      CopyAsyncWait();
     } else {
 #pragma unroll 1
       for (uint32_t row = 0; row < kCrumbRows; ++row) {
@@ -64,11 +73,15 @@ class CrumbRows {
         if (from == 0) continue;
         for (uint32_t i = Lane(); i < kDim; i += 32) {
           const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i];
-          const uint32_t to = share_ + row * Share::kRowPitch + 2 * i;
-          asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(value) : "memory");
+          const uint32_t at = to.at + row * to.pitch + 2 * i;
+          asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(value) : "memory");
         }
       }
     }
+  }
+  // What was started has arrived.
+  __device__ static void Wait() {
+    CopyAsyncWait();
     __syncwarp();
   }
 
@@ -87,11 +100,11 @@ class CrumbRows {
   }
 
   // Adds the first `count` gathered rows to the sums of this lane's columns.
-  __device__ void AddColumns(uint32_t count, float (&sums)[kLaneColumns]) const {
-    if (count == kCrumbRows) return AddAllColumns(sums);
+  __device__ void AddColumns(Place place, uint32_t count, float (&sums)[kLaneColumns]) const {
+    if (count == kCrumbRows) return AddAllColumns(place, sums);
 #pragma unroll 4
     for (uint32_t row = 0; row < count; ++row) {
-      const uint32_t at = share_ + row * Share::kRowPitch + Lane() * (2 * kLaneColumns);
+      const uint32_t at = place.at + row * place.pitch + Lane() * (2 * kLaneColumns);
       uint32_t words[kLaneColumns / 2];
 #pragma unroll
       for (int i = 0; i < kLaneColumns / 2; ++i) words[i] = FromShared<uint32_t>(at + 4 * i);
@@ -159,10 +172,10 @@ class CrumbRows {
  private:
   // The same for 32 rows, by products with ones, through the place of the base. WHY not for fewer:
   // rows that are not there may hold what is no number.
-  __device__ void AddAllColumns(float (&sums)[kLaneColumns]) const {
+  __device__ void AddAllColumns(Place place, float (&sums)[kLaneColumns]) const {
     constexpr uint32_t kOne = 0x3f803f80u;  // a pair
     const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
-    const uint32_t from = share_ + (Lane() & 15) * Share::kRowPitch + Lane() / 16 * 16;
+    const uint32_t from = place.at + (Lane() & 15) * place.pitch + Lane() / 16 * 16;
     const uint32_t to = share_ + Share::kBase;
 #pragma unroll 4
     for (int first = 0; first < kDim; first += 16) {
@@ -172,7 +185,7 @@ class CrumbRows {
         uint32_t b[4];
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                     : "r"(from + row * Share::kRowPitch + 2 * first)
+                     : "r"(from + row * place.pitch + 2 * first)
                      : "memory");
         MultiplyBf16(ones, b[0], b[1], d[0]);
         MultiplyBf16(ones, b[2], b[3], d[1]);

@@ -41,6 +41,9 @@ struct CrumbValuesKernel {
     Both<float> sum = {}, energy = {};
     float errors[kRangeSteps][2] = {};
   };
+  __device__ static void Add(__half2 partial, float (&to)[2]) {
+    to[0] += __low2float(partial), to[1] += __high2float(partial);
+  }
 
   // Makes the elements FP16 and sums what the gain and the choice of a range need.
   template <int kRanges>
@@ -49,7 +52,9 @@ struct CrumbValuesKernel {
     const float first = Of(0, own.inverse), second = Of(1, own.inverse);
     const __half2 shift =
         AsHalf2(PackHalf(Of(0, own.fit.zero) - Grid::kMid, Of(1, own.fit.zero) - Grid::kMid));
-    __half2 inverses[kRangeSteps], partial[kRangeSteps];
+    // FP16 sums of so few keep ten bits.
+    constexpr int kFlush = 16;
+    __half2 inverses[kRangeSteps], partial[kRangeSteps], sum, energy;
 #pragma unroll
     for (int k = 0; k < kRanges; ++k) {
       const float longer = 1.0f / Range::Shrink(k);
@@ -59,17 +64,17 @@ struct CrumbValuesKernel {
     for (int i = 0; i < kCount; ++i) {
       const uint32_t scaled = TimesBf16(y[i], down);
       const float a = LowBf16(scaled), b = HighBf16(scaled);
-      sums->sum[0] += a, sums->sum[1] += b;
-      sums->energy[0] = fmaf(a, a, sums->energy[0]), sums->energy[1] = fmaf(b, b, sums->energy[1]);
       y[i] = PackHalf(a, b);
+      const __half2 v = AsHalf2(y[i]);
+      sum = i % kFlush == 0 ? v : __hadd2(sum, v);
+      energy = i % kFlush == 0 ? __hmul2(v, v) : __hfma2(v, v, energy);
+      if (i % kFlush == kFlush - 1) Add(sum, sums->sum), Add(energy, sums->energy);
       if constexpr (kRanges > 1) {
 #pragma unroll
         for (int k = 0; k < kRanges; ++k) {
-          const __half2 x = Range::Distance(__hfma2(AsHalf2(y[i]), inverses[k], shift));
-          partial[k] = i % 8 == 0 ? __hmul2(x, x) : __hfma2(x, x, partial[k]);
-          if (i % 8 != 7) continue;
-          sums->errors[k][0] += __low2float(partial[k]);
-          sums->errors[k][1] += __high2float(partial[k]);
+          const __half2 x = Range::Distance(__hfma2(v, inverses[k], shift));
+          partial[k] = i % kFlush == 0 ? __hmul2(x, x) : __hfma2(x, x, partial[k]);
+          if (i % kFlush == kFlush - 1) Add(partial[k], sums->errors[k]);
         }
       }
     }
@@ -156,10 +161,14 @@ struct CrumbValuesKernel {
     const bool sampled = Sampled(at.rows, at.heads.tensor());
     const bool judged = own.clamped || own.unfit;
     if (!sampled && !__any_sync(0xffffffffu, judged)) return;
+    // WHY copies: what a function takes by reference lies in local memory, from the start.
+    uint32_t rows[kCount], codes[2][kWords];
+    memcpy(rows, y, sizeof(rows));
+    memcpy(codes, words, sizeof(codes));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Errors errors = ErrorsOf(y, half, Of(half, own.unit), Of(half, own.scale.value),
-                                     Of(half, own.zero), words[half]);
+      const Errors errors = ErrorsOf(rows, half, Of(half, own.unit), Of(half, own.scale.value),
+                                     Of(half, own.zero), codes[half]);
       if (!at.rows.Has(half) || LaneColumn() != static_cast<uint32_t>(half)) continue;
       if (sampled && errors.energy <= kWorst) {
         atomicAdd(&report->rows[1], 1u);
@@ -239,7 +248,7 @@ struct CrumbValuesKernel {
         static_cast<uint16_t>(own.scale.index | own.zero_index << 8);
   }
 
-  __device__ static void Run(const CudaBatch& batch, const CudaCrumbSearch& search,
+  __device__ static void Run(const CudaBatch& batch, const CudaCrumbSearch& search, bool follows,
                              const CudaHeads* heads_table, uint32_t heads_count,
                              const float* scales) {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -251,31 +260,38 @@ struct CrumbValuesKernel {
     const HeadsAt heads(base + offsetof(Shared, heads));
     const bool draft = search.effort == kEffortDraft;
     gather.Prepare();
+    LetNextBegin();
     for (uint32_t h = blockIdx.y; h < heads_count; h += gridDim.y) {
       __syncthreads();
+      StartImage<kDim>(heads_table[h].image, base + offsetof(Shared, image));
+      // What K's launch waited for has ended, and nothing here needs K.
+      if (!follows) AwaitEarlier();
       LoadHeads(batch, heads_table[h], &shared->heads);
-      LoadImage<kDim>(heads_table[h].image, base + offsetof(Shared, image));
       __syncthreads();
       const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
                          gridDim.x * kTiles);
-      if (walk.count() == 0) continue;
-      walk.LookUp(0);
-      gather.Start(batch, walk, walk.Rows(0));
+      // Under the copy of the image.
+      gather.StartFirst(batch, walk);
+      WaitForImage<1>();
       for (uint32_t n = 0; n < walk.count(); ++n) {
         Gather<kDim>::Wait();
         uint32_t y[kCount];
         {
           uint32_t a[kDim / 16][4];
+          float d[Affine::kPassN / 2];
+          const uint32_t image = base + static_cast<uint32_t>(offsetof(Shared, image));
           gather.Take(a);
-          Affine::Rotate(a, base + offsetof(Shared, image), y);
+          StartProduct<kDim / 16, Affine::kPassN>(a, image, d);
+          // Not before: what was gathered is taken.
+          __syncwarp();
+          walk.LookUp(n + 1);
+          if (n + 1 < walk.count()) gather.Start(batch, walk, walk.Rows(n + 1));
+          Affine::template FinishRotate<true>(a, image, d, y);
         }
-        // Not before: what was gathered is taken.
-        __syncwarp();
-        walk.LookUp(n + 1);
-        if (n + 1 < walk.count()) gather.Start(batch, walk, walk.Rows(n + 1));
         Tile({batch, heads, walk, walk.Rows(n), scales, draft}, y);
       }
     }
+    if (follows) AwaitEarlier();
   }
 
  private:
@@ -294,9 +310,9 @@ template <int kDim, int kBits>
 __global__ void __launch_bounds__(CrumbValuesKernel<kDim, kBits>::kThreads,
                                   CrumbValuesKernel<kDim, kBits>::kBlocks)
     CrumbValues(const __grid_constant__ CudaBatch batch,
-                const __grid_constant__ CudaCrumbSearch search, const CudaHeads* heads,
-                uint32_t heads_count, const float* scales) {
-  CrumbValuesKernel<kDim, kBits>::Run(batch, search, heads, heads_count, scales);
+                const __grid_constant__ CudaCrumbSearch search, bool follows,
+                const CudaHeads* heads, uint32_t heads_count, const float* scales) {
+  CrumbValuesKernel<kDim, kBits>::Run(batch, search, follows, heads, heads_count, scales);
 }
 
 }  // namespace crumb::cuda

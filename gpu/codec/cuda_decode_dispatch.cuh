@@ -14,10 +14,9 @@ struct DecodeDispatch {
     using K = DecodeKernel<kDim, kBits, kGrouped, kBase>;
     const auto kernel = &Decode<kDim, kBits, kGrouped, kBase>;
     if (launch == nullptr) return Prepare(kernel, sizeof(typename K::Shared));
-    kernel<<<GridOf(*launch, K::kTiles, K::kBlocks), K::kThreads, sizeof(typename K::Shared),
-             static_cast<cudaStream_t>(launch->stream)>>>(launch->batch, launch->heads,
-                                                          launch->heads_count, launch->scales);
-    return cudaGetLastError();  // taken: the next launch must not find it
+    return LaunchKernel(kernel, *launch, GridOf(*launch, K::kTiles, K::kBlocks), K::kThreads,
+                        sizeof(typename K::Shared), launch->batch, launch->heads,
+                        launch->heads_count, launch->scales);
   }
 
   template <int kBits>

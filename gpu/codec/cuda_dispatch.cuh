@@ -44,6 +44,26 @@ cudaError_t Prepare(Kernel kernel, size_t bytes) {
                               static_cast<int>(bytes));
 }
 
+// On the launch's stream. Where `overlaps`, the kernel may begin while the one before it on the
+// stream ends; it waits for that itself (AwaitEarlier).
+template <typename... Parameters, typename... Arguments>
+cudaError_t LaunchKernel(void (*kernel)(Parameters...), const CudaLaunch& launch, dim3 grid,
+                         uint32_t threads, size_t shared_bytes, const Arguments&... arguments) {
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(launch.stream);
+  config.attrs = &overlap;
+  config.numAttrs = launch.overlaps ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  const cudaError_t last = cudaGetLastError();  // taken: the next launch must not find it
+  return error != cudaSuccess ? error : last;
+}
+
 }  // namespace crumb::cuda
 
 #endif  // CRUMB_GPU_CODEC_CUDA_DISPATCH_CUH_

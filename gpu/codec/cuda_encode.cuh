@@ -65,13 +65,6 @@ struct EncodeKernel {
     }
   }
 
-  // All of it, saturated.
-  __device__ static void Rotate(uint32_t (&a)[kSteps][4], uint32_t image, uint32_t (&y)[kCount]) {
-    float d[kPassN / 2];
-    StartProduct<kSteps, kPassN>(a, image, d);
-    FinishRotate<true>(a, image, d, y);
-  }
-
   // The same for rows that are not rotated.
   __device__ static void CentreRows(HeadsAt heads, const WarpRows& rows, bool interleaved,
                                     uint32_t (&y)[kCount]) {
@@ -287,7 +280,7 @@ struct EncodeKernel {
     // A warp past the last head of a page list has no block, one past a page's rows no tokens.
     if (rows.block == nullptr) return;
     if (rows.tokens > rows.first) {
-      const bool bf16 = heads.meta() == kCudaMetaBf16;
+      const bool bf16 = batch.meta == kCudaMetaBf16;
       QuantiseRows({batch, heads, walk, rows, batch.reports + rows.page,
                     Sampled(rows, heads.tensor()), bf16, false},
                    y);
@@ -296,12 +289,11 @@ struct EncodeKernel {
     if (end >= batch.page_tokens || end > rows.tokens) ClearRest(batch.page_tokens, heads, rows);
   }
 
-  // All tiles of a walk; the next one is gathered under the product of this one.
+  // All tiles of a walk whose first was started; the next one is gathered under the product of this
+  // one.
   template <bool kRotates>
   __device__ static void Tiles(const CudaBatch& batch, HeadsAt heads, const RowWalk& walk,
                                const Gather<kDim>& gather, uint32_t image) {
-    walk.LookUp(0);
-    gather.Start(batch, walk, walk.Rows(0));
     for (uint32_t n = 0; n < walk.count(); ++n) {
       Gather<kDim>::Wait();
       uint32_t y[kCount], a[kSteps][4];
@@ -334,15 +326,19 @@ struct EncodeKernel {
     const HeadsAt heads(base + offsetof(Shared, heads));
     const uint32_t image = base + static_cast<uint32_t>(offsetof(Shared, image));
     gather.Prepare();
+    LetNextBegin();
     for (uint32_t h = blockIdx.y; h < heads_count; h += gridDim.y) {
       __syncthreads();
-      LoadHeads(batch, heads_table[h], &shared->heads);
       const bool rotates = heads_table[h].image != nullptr;
-      if (rotates) LoadImage<kDim>(heads_table[h].image, image);
+      if (rotates) StartImage<kDim>(heads_table[h].image, image);
+      AwaitEarlier();
+      LoadHeads(batch, heads_table[h], &shared->heads);
       __syncthreads();
       const RowWalk walk(batch, heads, ring, blockIdx.x * kTiles + TileOfBlock(),
                          gridDim.x * kTiles);
-      if (walk.count() == 0) continue;
+      // Under the copy of the image.
+      gather.StartFirst(batch, walk);
+      WaitForImage<1>();
       if (rotates) {
         Tiles<true>(batch, heads, walk, gather, image);
       } else {

@@ -43,6 +43,16 @@ class Gather {
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 
+  // The same of the first tile of a walk, where it has one.
+  __device__ void StartFirst(const CudaBatch& batch, const RowWalk& walk) const {
+    if (walk.count() != 0) {
+      walk.LookUp(0);
+      Start(batch, walk, walk.Rows(0));
+    } else {
+      asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+  }
+
   // What was started has arrived.
   __device__ static void Wait() {
     asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -30,11 +30,13 @@ struct CudaLaunch {
   const float* scales = nullptr;  // device: kCrumbScale
   uint32_t multiprocessors = 0;
   void* stream = nullptr;  // cudaStream_t
+  bool overlaps = false;   // KernelsOverlap()
 };
 
 struct CudaCrumbLaunch {
   CudaLaunch base;
   CudaCrumbSearch search = {};
+  bool follows = false;       // V, right behind the launch of the same pages' K
   uint32_t shared_bytes = 0;  // of a block at most, on this device
 };
 
@@ -45,6 +47,10 @@ int LaunchAffineEncode(const CudaLaunch& launch);
 // The crumb codecs: 2, 3 and 4 bits. REQUIRES: entries for K are of one head each; V has
 // 2 or 4 bits.
 int LaunchCrumbEncode(const CudaCrumbLaunch& launch);
+
+// Whether the kernels that the current device runs were compiled for launches that begin before the
+// one ahead of them on the stream has ended. A cudaError_t; 0: `*out` is set.
+int KernelsOverlap(bool* out);
 
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream);
 

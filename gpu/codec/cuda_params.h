@@ -24,8 +24,7 @@ struct alignas(16) CudaTensor {
   uint32_t side_offset;  // crumb's page mean: dim x i8, then BF16
   uint8_t has_side;
   uint8_t is_v;
-  uint8_t meta;  // MetaForm
-  uint8_t reserved;
+  uint8_t reserved[2];
   uint32_t group;      // elements per scale
   uint32_t rank;       // encoders: the clip keeps the rank-th largest magnitude; 0: no clip
   const float* mean;   // static mean [heads or 1][dim]; null: zero
@@ -81,6 +80,7 @@ struct CudaBatch {
   uint8_t rotated_frame;  // decode: without the inverse rotation and the base
   uint8_t interleaved;    // Packing::kInterleaved
   uint8_t straight;       // 16 rows of a warp lie in one slot
+  uint8_t meta;           // MetaForm, of all tensors
 };
 
 // How pages of one size are cut into tiles of four warps with 16 rows each.

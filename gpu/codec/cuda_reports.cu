@@ -20,6 +20,14 @@ __global__ void Reset(CudaPageReport* reports, uint32_t count) {
 }  // namespace
 }  // namespace cuda
 
+// WHY the code and not the device: a newer device also runs what was compiled for an older one.
+int KernelsOverlap(bool* out) {
+  cudaFuncAttributes attributes = {};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, &cuda::Reset);
+  *out = attributes.ptxVersion >= 90;
+  return error;
+}
+
 int LaunchResetReports(CudaPageReport* reports, uint32_t count, void* stream) {
   const uint32_t blocks = (count + cuda::kThreads - 1) / cuda::kThreads;
   cuda::Reset<<<blocks, cuda::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(reports, count);

@@ -12,6 +12,12 @@
 namespace crumb::cuda {
 
 __device__ __forceinline__ uint32_t Lane() { return threadIdx.x & 31; }
+// The same, read anew: what is made of it is not kept over a loop, in local memory.
+__device__ __forceinline__ uint32_t LaneNow() {
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread & 31;
+}
 __device__ __forceinline__ uint32_t LaneRow() { return (threadIdx.x & 31) >> 2; }  // g
 __device__ __forceinline__ uint32_t LaneColumn() { return threadIdx.x & 3; }       // c
 __device__ __forceinline__ uint32_t WarpOfTile() { return (threadIdx.x >> 5) & 3; }
@@ -102,7 +108,6 @@ class HeadsAt {
   __device__ uint32_t side_offset() const { return Word(offsetof(CudaTensor, side_offset)); }
   __device__ bool has_side() const { return (Flags() & 0xffu) != 0; }
   __device__ bool is_v() const { return (Flags() >> 8 & 0xffu) != 0; }
-  __device__ uint8_t meta() const { return static_cast<uint8_t>(Flags() >> 16); }
   __device__ bool has_base() const {
     return has_side() || FromShared<uint64_t>(at_ + offsetof(CudaTensor, mean)) != 0;
   }
@@ -187,6 +192,7 @@ class RowWalk {
   }
 
   __device__ uint32_t count() const { return count_; }  // tiles
+  __device__ uint32_t ring() const { return ring_; }
 
   // Finds tiles n to n + 15 if n is the first of a batch. The whole warp.
   __device__ __forceinline__ void LookUp(uint32_t n) const {

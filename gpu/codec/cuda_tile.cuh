@@ -40,22 +40,44 @@ __device__ __forceinline__ void FenceForTensorCores() {
   if constexpr (kNeeded) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies an image into shared memory; all threads of the block. Ends with a barrier.
+// Lets the next kernel of the stream begin where this one has blocks no more; all threads.
+__device__ __forceinline__ void LetNextBegin() {
+  if constexpr (kCudaDependentLaunch)
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// What was put on the stream before this kernel has ended, and what it wrote is seen. Before it
+// only what a codec made at its start may be read. All threads, in every kernel: what comes later
+// on the stream waits for this kernel alone.
+__device__ __forceinline__ void AwaitEarlier() {
+  if constexpr (kCudaDependentLaunch) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Starts to copy an image into shared memory; all threads of the block.
 template <int kDim>
-__device__ __forceinline__ void LoadImage(const void* image, uint32_t to) {
+__device__ __forceinline__ void StartImage(const void* image, uint32_t to) {
   constexpr int kChunks = kDim * kDim * 2 / 16;
   for (int i = static_cast<int>(threadIdx.x); i < kChunks; i += static_cast<int>(blockDim.x)) {
     CopyAsync16(to + 16 * i, static_cast<const uint8_t*>(image) + 16 * i);
   }
-  CopyAsyncWait();
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// The image has arrived; what was committed in kAfter groups since may still be on its way. All
+// threads of the block; ends with a barrier.
+template <int kAfter>
+__device__ __forceinline__ void WaitForImage() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kAfter) : "memory");
   FenceForTensorCores<kCudaWarpgroups>();
   __syncthreads();
 }
 
-// K-major operand, 128-byte swizzle, groups of 8 rows 1024 bytes apart.
-__device__ __forceinline__ uint64_t OperandOf(uint32_t address) {
-  return static_cast<uint64_t>((address & 0x3ffffu) >> 4) | uint64_t{1} << 16 |
-         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+// K-major operand, 128-byte swizzle, groups of 8 rows 1024 bytes apart; `offset` bytes into it. WHY
+// in halves: a sum of 64 bits would carry from one to the other.
+__device__ __forceinline__ uint64_t OperandOf(uint32_t address, uint32_t offset) {
+  constexpr uint32_t kHigh = 1u << 30 | 1024 >> 4;
+  const uint32_t low = ((address & 0x3ffffu) >> 4 | 1u << 16) + (offset >> 4);
+  uint64_t out;
+  asm("mov.b64 %0, {%1,%2};" : "=l"(out) : "r"(low), "r"(kHigh));
+  return out;
 }
 
 #define CRUMB_OUT4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -95,7 +117,6 @@ requires(kN == 64) __device__ __forceinline__
 template <int kSteps, int kN>
 __device__ __forceinline__ void StartByWarpgroup(uint32_t (&a)[kSteps][4], uint32_t image,
                                                  float (&d)[kN / 2]) {
-  const uint64_t operand = OperandOf(image);
   // WHY: what makes an operand must not move in between the steps, which would wait for each other.
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
@@ -105,7 +126,7 @@ __device__ __forceinline__ void StartByWarpgroup(uint32_t (&a)[kSteps][4], uint3
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    WarpgroupStep<kN>(d, a[s], operand + (s >> 2) * (kN * 128 >> 4) + (s & 3) * 2, s > 0);
+    WarpgroupStep<kN>(d, a[s], OperandOf(image, (s >> 2) * (kN * 128) + (s & 3) * 32), s > 0);
   }
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -131,6 +152,14 @@ __device__ __forceinline__ void MultiplyBf16(const uint32_t (&a)[4], uint32_t b0
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The same of a step of eight.
+__device__ __forceinline__ void MultiplyBf16By8(const uint32_t (&a)[2], uint32_t b, float (&d)[4]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 // The same by each warp for itself, for every architecture.

@@ -11,6 +11,13 @@ inline constexpr bool kCudaWarpgroups = true;
 inline constexpr bool kCudaWarpgroups = false;
 #endif
 
+// Whether a kernel may begin while the one before it on its stream ends.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kCudaDependentLaunch = false;
+#else
+inline constexpr bool kCudaDependentLaunch = true;
+#endif
+
 struct KernelTuning {
   int tiles;      // warpgroups (of 64 rows) in a block
   int blocks;     // of one multiprocessor

@@ -23,27 +23,38 @@ struct PackedRows {
 // Where the packed rows of a warp's next tile arrive: codes, then scales (but for several of a row,
 // which are read where they lie). Of one warp.
 template <int kDim, int kBits>
-inline constexpr uint32_t kInboxCodeBytes = kCudaRowsPerWarp* kDim* kBits / 8;
+inline constexpr uint32_t kCodeRowBytes = kDim* kBits / 8;
 template <int kDim, int kBits>
-inline constexpr uint32_t kInboxBytes = kInboxCodeBytes<kDim, kBits> + kCudaRowsPerWarp * 8;
+inline constexpr uint32_t kInboxCodeBytes = kCudaRowsPerWarp* kCodeRowBytes<kDim, kBits>;
+inline constexpr uint32_t kInboxMetaBytes = kCudaRowsPerWarp * 8;
+template <int kDim, int kBits>
+inline constexpr uint32_t kInboxBytes = kInboxCodeBytes<kDim, kBits> + kInboxMetaBytes;
 
-// Starts to copy rows that lie one after another, in steps of 16 bytes: sections are made of such,
-// so that the last step stays inside.
+// Starts to copy rows that lie one after another, kMost bytes at most, in steps of 16: sections are
+// made of such, so that the last step stays inside.
+template <uint32_t kMost>
 __device__ __forceinline__ void StartRows(const uint8_t* from, uint32_t bytes, uint32_t to) {
-  for (uint32_t i = 16 * Lane(); i < bytes; i += 512) CopyAsync16(to + i, from + i);
+  const uint32_t own = 16 * LaneNow();
+  from += own, to += own;
+#pragma unroll
+  for (uint32_t i = 0; i < kMost; i += 512) {
+    if (own + i < bytes) CopyAsync16(to + i, from + i);
+  }
 }
 
 // Starts the copies of a tile, without committing them. Rows that do not exist keep what their
 // place holds. REQUIRES: the tile before was taken by all lanes.
 template <int kDim, int kBits, bool kGrouped>
 __device__ __forceinline__ void StartPacked(HeadsAt heads, const WarpRows& rows, uint32_t inbox) {
-  if (rows.tokens <= rows.first) return;
-  const uint32_t count = min(rows.tokens - rows.first, kCudaRowsPerWarp);
-  const uint32_t code_bytes = heads.code_row_bytes(), meta_bytes = heads.meta_row_bytes();
-  StartRows(rows.block + rows.first * code_bytes, count * code_bytes, inbox);
+  constexpr uint32_t kRow = kCodeRowBytes<kDim, kBits>;
+  const uint32_t meta_bytes = heads.meta_row_bytes(), meta_offset = heads.meta_offset();
+  // No branch: what is loaded here is under way together.
+  const uint32_t left = rows.tokens > rows.first ? rows.tokens - rows.first : 0;
+  const uint32_t count = min(left, kCudaRowsPerWarp);
+  StartRows<kInboxCodeBytes<kDim, kBits>>(rows.block + rows.first * kRow, count * kRow, inbox);
   if constexpr (!kGrouped) {
-    StartRows(rows.block + heads.meta_offset() + rows.first * meta_bytes, count * meta_bytes,
-              inbox + kInboxCodeBytes<kDim, kBits>);
+    StartRows<kInboxMetaBytes>(rows.block + meta_offset + rows.first * meta_bytes,
+                               count * meta_bytes, inbox + kInboxCodeBytes<kDim, kBits>);
   }
 }
 
@@ -96,28 +107,26 @@ __device__ __forceinline__ void TakeHighBits(uint32_t from, uint32_t c, uint32_t
 
 // What a lane needs of a tile that has arrived.
 template <int kDim, int kBits, bool kGrouped>
-__device__ __forceinline__ void TakePacked(HeadsAt heads, uint32_t inbox,
+__device__ __forceinline__ void TakePacked(uint8_t form, uint32_t inbox,
                                            PackedRows<kDim, kBits>* out) {
   using Packed = PackedRows<kDim, kBits>;
-  const uint32_t code_bytes = heads.code_row_bytes(), meta_bytes = heads.meta_row_bytes();
-  const uint8_t form = heads.meta();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint32_t row = LaneRow() + 8 * half;
-    const uint32_t codes = inbox + row * code_bytes;
+    const uint32_t codes = inbox + row * kCodeRowBytes<kDim, kBits>;
     TakeWords(codes + LaneColumn() * (4 * Packed::kWords), out->words[half]);
     out->high[half] = out->high2[half] = out->meta[half][0] = out->meta[half][1] = 0;
     if constexpr (kBits == 3) {
       TakeHighBits<kDim>(codes + kDim / 4, LaneColumn(), &out->high[half], &out->high2[half]);
     }
     if constexpr (kGrouped) continue;
-    const uint32_t meta = inbox + kInboxCodeBytes<kDim, kBits> + row * meta_bytes;
+    const uint32_t metas = inbox + kInboxCodeBytes<kDim, kBits>;
     if (form == kCudaMetaByte) {
-      out->meta[half][0] = ShortFromShared(meta);
+      out->meta[half][0] = ShortFromShared(metas + 2 * row);
     } else if (form == kCudaMetaBf16) {
-      out->meta[half][0] = FromShared<uint32_t>(meta);
+      out->meta[half][0] = FromShared<uint32_t>(metas + 4 * row);
     } else {
-      const auto pair = FromShared<uint2>(meta);
+      const auto pair = FromShared<uint2>(metas + 8 * row);
       out->meta[half][0] = pair.x, out->meta[half][1] = pair.y;
     }
   }
@@ -198,12 +207,11 @@ __device__ __forceinline__ uint32_t StepColumn(bool interleaved, int plane, int 
 }
 
 template <int kDim, int kBits, bool kGrouped>
-__device__ __forceinline__ void MakeOperands(HeadsAt heads, const WarpRows& rows,
+__device__ __forceinline__ void MakeOperands(HeadsAt heads, uint8_t form, const WarpRows& rows,
                                              const PackedRows<kDim, kBits>& packed,
                                              bool interleaved, const float* scales,
                                              uint32_t (&a)[kDim / 16][4]) {
   using Packed = PackedRows<kDim, kBits>;
-  const uint8_t form = heads.meta();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     ScaleZero sz = ScaleZeroOf<kBits>(form, packed.meta[half], scales);
