@@ -70,14 +70,10 @@ __device__ __forceinline__ void WaitForImage() {
   __syncthreads();
 }
 
-// K-major operand, 128-byte swizzle, groups of 8 rows 1024 bytes apart; `offset` bytes into it. WHY
-// in halves: a sum of 64 bits would carry from one to the other.
-__device__ __forceinline__ uint64_t OperandOf(uint32_t address, uint32_t offset) {
-  constexpr uint32_t kHigh = 1u << 30 | 1024 >> 4;
-  const uint32_t low = ((address & 0x3ffffu) >> 4 | 1u << 16) + (offset >> 4);
-  uint64_t out;
-  asm("mov.b64 %0, {%1,%2};" : "=l"(out) : "r"(low), "r"(kHigh));
-  return out;
+// K-major operand, 128-byte swizzle, groups of 8 rows 1024 bytes apart.
+__device__ __forceinline__ uint64_t OperandOf(uint32_t address) {
+  return static_cast<uint64_t>((address & 0x3ffffu) >> 4) | uint64_t{1} << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
 #define CRUMB_OUT4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -117,6 +113,7 @@ requires(kN == 64) __device__ __forceinline__
 template <int kSteps, int kN>
 __device__ __forceinline__ void StartByWarpgroup(uint32_t (&a)[kSteps][4], uint32_t image,
                                                  float (&d)[kN / 2]) {
+  const uint64_t operand = OperandOf(image);
   // WHY: what makes an operand must not move in between the steps, which would wait for each other.
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
@@ -126,7 +123,7 @@ __device__ __forceinline__ void StartByWarpgroup(uint32_t (&a)[kSteps][4], uint3
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    WarpgroupStep<kN>(d, a[s], OperandOf(image, (s >> 2) * (kN * 128) + (s & 3) * 32), s > 0);
+    WarpgroupStep<kN>(d, a[s], operand + (s >> 2) * (kN * 128 >> 4) + (s & 3) * 2, s > 0);
   }
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
