@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cachesvc/base/check.h"
+#include "gpu/device/cuda_driver.h"
 #include "gpu/device/cuda_memory.h"
 #include "gpu/device/cuda_status.h"
 
@@ -22,19 +23,6 @@ namespace {
 constexpr uint32_t kEmptyPollsPerQuery = 1024;
 constexpr uint64_t kWordBytes = 128;  // the word alone on its lines, then the table's source
 constexpr uint64_t kNotWritten = ~uint64_t{0};
-
-template <typename Function>
-Function DriverCall(const char* name, unsigned version) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
-  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  return reinterpret_cast<Function>(found);
-}
 
 CUdeviceptr Address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
