@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cachesvc/base/check.h"
-#include "gpu/device/cuda_driver.h"
+#include "gpu/device/cuda_driver.cuh"
 #include "gpu/device/cuda_memory.h"
 #include "gpu/device/cuda_status.h"
 

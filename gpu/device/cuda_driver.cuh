@@ -1,7 +1,7 @@
 // The driver's calls, looked up at run time: nothing of ours links the driver, so that programs
 // start without one and go on with an older one. Any thread. For files that include CUDA's headers.
-#ifndef CRUMB_GPU_DEVICE_CUDA_DRIVER_H_
-#define CRUMB_GPU_DEVICE_CUDA_DRIVER_H_
+#ifndef CRUMB_GPU_DEVICE_CUDA_DRIVER_CUH_
+#define CRUMB_GPU_DEVICE_CUDA_DRIVER_CUH_
 
 #include <cuda_runtime_api.h>
 
@@ -24,4 +24,4 @@ Function DriverCall(const char* name, unsigned version) {
 
 }  // namespace crumb
 
-#endif  // CRUMB_GPU_DEVICE_CUDA_DRIVER_H_
+#endif  // CRUMB_GPU_DEVICE_CUDA_DRIVER_CUH_
