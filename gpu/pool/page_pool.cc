@@ -58,6 +58,14 @@ struct Slab {
   bool listed = false;
 };
 
+// How the arena is cut.
+struct Areas {
+  uint64_t main_bytes = 0;
+  uint64_t staging_bytes = 0;
+  uint64_t slab_bytes = 0;
+  uint64_t bytes() const { return main_bytes + staging_bytes; }
+};
+
 struct Geometry {
   uint32_t slabs = 0;
   uint32_t slots = 0;
@@ -71,10 +79,55 @@ struct Window {  // the run that is being emptied
   bool Contains(uint32_t slab) const { return active() && slab >= first && slab < first + slabs; }
 };
 
+absl::Status CheckPoolBytes(const char* field, uint64_t bytes) {
+  if (bytes >= kPoolBytesMin && bytes <= kPoolBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", bytes, "; it must be between ",
+                                                 kPoolBytesMin, " and ", kPoolBytesMax, " bytes"));
+}
+
+absl::Status CheckMemory(MutableBytes memory) {
+  const auto base = reinterpret_cast<uintptr_t>(memory.data());
+  if (base == 0 || base % kUnit != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("memory.data() is 0x", absl::Hex(base),
+                                                   "; it must be a multiple of ", kUnit,
+                                                   " other than 0"));
+  }
+  CRUMB_TRY(CheckPoolBytes("memory.size()", memory.size()));
+  if (memory.size() % kUnit != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory.size() is ", memory.size(), "; it must be a multiple of ", kUnit));
+  }
+  if (memory.size() > ~uintptr_t{0} - base) {
+    return absl::InvalidArgumentError(absl::StrCat("memory.data() is 0x", absl::Hex(base),
+                                                   "; with memory.size() ", memory.size(),
+                                                   " it ends beyond the address space"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Areas> CutAreas(const PagePoolOptions& options) {
+  uint64_t staging = options.staging_bytes;
+  if (staging == 0) {
+    staging = std::max(options.bytes / 4, std::min(options.bytes / 2, kStagingBytesWanted));
+    staging = std::min(staging, kStagingBytesMax);
+  }
+  uint64_t slab = options.slab_bytes;
+  if (slab == 0)
+    slab = std::clamp(std::bit_floor(options.bytes / 64), kSlabBytesMin, kSlabBytesMax);
+  staging = staging / (2 * kUnit) * (2 * kUnit);
+  if (slab < kUnit || slab % kUnit != 0 || slab > options.bytes || staging > options.bytes - slab) {
+    return absl::InvalidArgumentError(absl::StrCat("slab_bytes ", slab, " and staging_bytes ",
+                                                   staging, " do not fit a pool of ", options.bytes,
+                                                   " bytes; slabs are multiples of ", kUnit));
+  }
+  return Areas{(options.bytes - staging) / slab * slab, staging, slab};
+}
+
 }  // namespace
 
 struct PagePool::Impl {
-  Arena arena;
+  Arena mapped;        // empty over memory of somebody else
+  MutableBytes arena;  // an address and a length, never touched: it may be a GPU's
   uint32_t main_units = 0;
   uint32_t units_per_slab = 0;
   std::vector<Slab> slabs;
@@ -87,6 +140,7 @@ struct PagePool::Impl {
   uint64_t used_units = 0, used_slots = 0, pinned_slots = 0, fresh_units = 0, fresh_slabs = 0;
   uint32_t free_slabs = 0;
 
+  absl::Status MakeSlots(const Areas& areas);
   Geometry GeometryOf(uint32_t class_units) const;
   struct Staged {
     StagingArea* area;
@@ -108,6 +162,25 @@ struct PagePool::Impl {
   void CloseWindow();
   void OpenWindow();
 };
+
+// All slots are free. Only metadata is made here.
+absl::Status PagePool::Impl::MakeSlots(const Areas& areas) {
+  const uint64_t units = areas.bytes() / kUnit;
+  CRUMB_CHECK(areas.bytes() <= arena.size());
+  CRUMB_ASSIGN(meta_memory, Arena::Map(units * sizeof(SlotMeta), HugePages::kNo));
+  CRUMB_ASSIGN(state_memory, Arena::Map(units * sizeof(SlotState), HugePages::kNo));
+  meta = {reinterpret_cast<SlotMeta*>(meta_memory.bytes().data()), units};
+  state = {reinterpret_cast<SlotState*>(state_memory.bytes().data()), units};
+  main_units = static_cast<uint32_t>(areas.main_bytes / kUnit);
+  units_per_slab = static_cast<uint32_t>(areas.slab_bytes / kUnit);
+  slabs.resize(areas.main_bytes / areas.slab_bytes);
+  free_slabs = static_cast<uint32_t>(slabs.size());
+  open_extents.reserve(2 * slabs.size());
+  for (auto& half : staging) {
+    half = std::make_unique<StagingArea>(static_cast<uint32_t>(areas.staging_bytes / kUnit / 2));
+  }
+  return absl::OkStatus();
+}
 
 Geometry PagePool::Impl::GeometryOf(uint32_t class_units) const {
   const auto total = static_cast<uint32_t>(slabs.size());
@@ -265,44 +338,33 @@ PagePool::PagePool() : impl_(std::make_unique<Impl>()) {}
 PagePool::~PagePool() = default;
 
 absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(const PagePoolOptions& options) {
-  if (options.bytes < kPoolBytesMin || options.bytes > kPoolBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("pool.dram_bytes is ", options.bytes,
-                                                   "; it must be between ", kPoolBytesMin, " and ",
-                                                   kPoolBytesMax));
-  }
-  uint64_t staging = options.staging_bytes;
-  if (staging == 0) {
-    staging = std::max(options.bytes / 4, std::min(options.bytes / 2, kStagingBytesWanted));
-    staging = std::min(staging, kStagingBytesMax);
-  }
-  uint64_t slab = options.slab_bytes;
-  if (slab == 0)
-    slab = std::clamp(std::bit_floor(options.bytes / 64), kSlabBytesMin, kSlabBytesMax);
-  staging = staging / (2 * kUnit) * (2 * kUnit);
-  if (slab < kUnit || slab % kUnit != 0 || slab > options.bytes || staging > options.bytes - slab) {
-    return absl::InvalidArgumentError(absl::StrCat("slab_bytes ", slab, " and staging_bytes ",
-                                                   staging, " do not fit a pool of ", options.bytes,
-                                                   " bytes; slabs are multiples of ", kUnit));
-  }
-  const uint64_t main_bytes = (options.bytes - staging) / slab * slab;
-  const uint64_t units = (main_bytes + staging) / kUnit;
-
+  CRUMB_TRY(CheckPoolBytes("pool.dram_bytes", options.bytes));
+  CRUMB_ASSIGN(const Areas areas, CutAreas(options));
   std::unique_ptr<PagePool> pool(new PagePool());
-  Impl& impl = *pool->impl_;
   const HugePages huge = options.hugepages ? HugePages::kWanted : HugePages::kNo;
-  CRUMB_ASSIGN(impl.arena, Arena::Map(units * kUnit, huge));
-  CRUMB_ASSIGN(impl.meta_memory, Arena::Map(units * sizeof(SlotMeta), HugePages::kNo));
-  CRUMB_ASSIGN(impl.state_memory, Arena::Map(units * sizeof(SlotState), HugePages::kNo));
-  impl.meta = {reinterpret_cast<SlotMeta*>(impl.meta_memory.bytes().data()), units};
-  impl.state = {reinterpret_cast<SlotState*>(impl.state_memory.bytes().data()), units};
-  impl.main_units = static_cast<uint32_t>(main_bytes / kUnit);
-  impl.units_per_slab = static_cast<uint32_t>(slab / kUnit);
-  impl.slabs.resize(main_bytes / slab);
-  impl.free_slabs = static_cast<uint32_t>(impl.slabs.size());
-  impl.open_extents.reserve(2 * impl.slabs.size());
-  for (auto& half : impl.staging) {
-    half = std::make_unique<StagingArea>(static_cast<uint32_t>(staging / kUnit / 2));
+  CRUMB_ASSIGN(pool->impl_->mapped, Arena::Map(areas.bytes(), huge));
+  pool->impl_->arena = pool->impl_->mapped.bytes();
+  CRUMB_TRY(pool->impl_->MakeSlots(areas));
+  return pool;
+}
+
+absl::StatusOr<std::unique_ptr<PagePool>> PagePool::CreateOver(MutableBytes memory,
+                                                               const PagePoolOptions& options) {
+  CRUMB_TRY(CheckMemory(memory));
+  PagePoolOptions whole = options;
+  if (whole.bytes == 0) whole.bytes = memory.size();
+  CRUMB_TRY(CheckPoolBytes("bytes", whole.bytes));
+  if (whole.bytes > memory.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bytes is ", whole.bytes, "; memory.size() is ", memory.size()));
   }
+  if (whole.hugepages) {
+    return absl::InvalidArgumentError("hugepages is for memory that the pool maps itself");
+  }
+  CRUMB_ASSIGN(const Areas areas, CutAreas(whole));
+  std::unique_ptr<PagePool> pool(new PagePool());
+  pool->impl_->arena = memory;
+  CRUMB_TRY(pool->impl_->MakeSlots(areas));
   return pool;
 }
 
@@ -384,7 +446,7 @@ MutableBytes PagePool::memory(SlotId slot) const {
     const Impl::Staged staged = impl.StagedAt(slot.value);
     units = staged.area->units_of(staged.unit);
   }
-  return impl.arena.bytes().subspan(slot.value * kUnit, units * kUnit);
+  return impl.arena.subspan(slot.value * kUnit, units * kUnit);
 }
 
 uint64_t PagePool::ClassBytes(uint64_t bytes) {
@@ -442,7 +504,7 @@ uint64_t PagePool::clearing_bytes() const {
 SlabKind PagePool::clearing_kind() const { return impl_->window.slab_class.kind; }
 void PagePool::CancelClear() { impl_->OpenWindow(); }
 
-MutableBytes PagePool::arena() const { return impl_->arena.bytes(); }
+MutableBytes PagePool::arena() const { return impl_->arena; }
 uint64_t PagePool::capacity_bytes() const {
   return static_cast<uint64_t>(impl_->main_units) * kUnit;
 }

@@ -1,13 +1,14 @@
-// PagePool: slots for pages over one registered arena, with pins. The arena is cut in two areas.
+// PagePool: slots for pages over one registered arena, with pins: one that it maps, or memory of
+// any kind that somebody else owns, say a GPU's. The arena is cut in two areas.
 //   main     slots of stored pages. Slabs hold slots of one size class and kind each and change
 //            that only when empty; a class whose size fits a slab badly takes a run of slabs.
 //            Fresh pages are a kind of their own: they leave together, and whole slabs empty.
 //   staging  short-lived buffers of operations in flight (raw pages, reads from NVMe), first fit,
 //            so that a pool full of stored or pinned pages can never stop a transfer; one half for
 //            what comes in, one for what goes out, so that neither can starve the other.
-// One thread (the shard). No allocation after Create.
-// INVARIANT: every slot is free or owned by exactly one index entry or operation; a slot is reused
-// only when its owner released it and its pin count is zero.
+// One thread (the shard). No allocation after Create. Memory of pages is never read or written
+// here. INVARIANT: every slot is free or owned by exactly one index entry or operation; a slot is
+// reused only when its owner released it and its pin count is zero.
 #ifndef CRUMB_GPU_POOL_PAGE_POOL_H_
 #define CRUMB_GPU_POOL_PAGE_POOL_H_
 
@@ -26,10 +27,10 @@ struct SlotId {
 };
 
 struct PagePoolOptions {
-  uint64_t bytes = 0;          // both areas together
+  uint64_t bytes = 0;          // both areas together; of CreateOver: 0 is all of the memory
   uint64_t staging_bytes = 0;  // 0: a quarter of `bytes`, at least 64 MiB or half, at most 1 GiB
   uint64_t slab_bytes = 0;     // 0: bytes / 64 as a power of two in [64 KiB, 4 MiB]
-  bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise
+  bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise; Create's alone
 };
 
 enum class SlabKind : uint8_t { kLasting = 0, kFresh = 1 };
@@ -42,6 +43,10 @@ class PagePool {
  public:
   // INVALID_ARGUMENT names the field and the range; RESOURCE_EXHAUSTED if the kernel refuses.
   static absl::StatusOr<std::unique_ptr<PagePool>> Create(const PagePoolOptions& options);
+  // Over memory that outlives the pool. A device address will do: it is a number here. Multiples of
+  // kPageAlignment. INVALID_ARGUMENT names the field and the range.
+  static absl::StatusOr<std::unique_ptr<PagePool>> CreateOver(MutableBytes memory,
+                                                              const PagePoolOptions& options);
   ~PagePool();
 
   // A slot of at least `bytes` (rounded up to kPageAlignment), owned by the caller, unpinned.
@@ -73,7 +78,7 @@ class PagePool {
   uint64_t clearing_bytes() const;  // class size that a run is closed for; 0: none is
   SlabKind clearing_kind() const;   // and its kind
 
-  MutableBytes arena() const;
+  MutableBytes arena() const;       // what CreateOver was given, in whole
   uint64_t capacity_bytes() const;  // of the main area
   uint64_t used_bytes() const;      // main slots that are owned or pinned, by class size
   uint64_t pinned_slots() const;    // main slots with at least one pin

@@ -1,11 +1,15 @@
-// PagePool: classes, pins, zombies, clearing of slab runs, and a random walk whose invariant is
-// that each slot is in exactly one of {free, owned, zombie} and no two overlap.
+// PagePool, over memory of its own and over a range that faults when touched: classes, pins,
+// zombies, clearing of slab runs, and a random walk whose invariant is that each slot is in exactly
+// one of {free, owned, zombie} and no two overlap.
 #include "gpu/pool/page_pool.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "cachesvc/base/rng.h"
@@ -15,31 +19,72 @@ namespace {
 
 constexpr uint64_t kKiB = 1024;
 
-std::unique_ptr<PagePool> MakePool(uint64_t main_bytes, uint64_t slab_bytes,
-                                   uint64_t staging_bytes) {
-  auto pool = PagePool::Create({.bytes = main_bytes + staging_bytes,
-                                .staging_bytes = staging_bytes,
-                                .slab_bytes = slab_bytes});
-  EXPECT_TRUE(pool.ok()) << pool.status();
-  return std::move(pool).value();
-}
+enum class Kind : uint8_t { kMapped, kForeign };
 
-TEST(PagePoolTest, BadSizesAreRefusedByName) {
+// Address space that faults when touched, as a GPU's memory would.
+class Untouchable {
+ public:
+  explicit Untouchable(uint64_t bytes)
+      : bytes_(bytes), data_(mmap(nullptr, bytes, PROT_NONE, kFlags, -1, 0)) {
+    EXPECT_NE(data_, MAP_FAILED);
+  }
+  ~Untouchable() { munmap(data_, bytes_); }
+  Untouchable(const Untouchable&) = delete;
+  Untouchable& operator=(const Untouchable&) = delete;
+  MutableBytes memory() const { return {static_cast<uint8_t*>(data_), bytes_}; }
+
+ private:
+  static constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  uint64_t bytes_;
+  void* data_;
+};
+
+class PagePoolTest : public testing::TestWithParam<Kind> {
+ protected:
+  absl::StatusOr<std::unique_ptr<PagePool>> Create(const PagePoolOptions& options) {
+    if (GetParam() == Kind::kMapped) return PagePool::Create(options);
+    // Some sizes are no memory's: what is asked for is then refused, whatever the memory.
+    const bool sound = options.bytes >= kPoolBytesMin && options.bytes <= kPoolBytesMax;
+    foreign_.push_back(std::make_unique<Untouchable>(sound ? options.bytes : kPoolBytesMin));
+    if (sound) return PagePool::CreateOver(foreign_.back()->memory(), options);
+    const MutableBytes memory{foreign_.back()->memory().data(), options.bytes};
+    return PagePool::CreateOver(memory, options);
+  }
+
+  std::unique_ptr<PagePool> MakePool(uint64_t main_bytes, uint64_t slab_bytes,
+                                     uint64_t staging_bytes) {
+    auto pool = Create({.bytes = main_bytes + staging_bytes,
+                        .staging_bytes = staging_bytes,
+                        .slab_bytes = slab_bytes});
+    EXPECT_TRUE(pool.ok()) << pool.status();
+    return std::move(pool).value();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Untouchable>> foreign_;  // outlives the test's pools
+};
+
+INSTANTIATE_TEST_SUITE_P(Memory, PagePoolTest, testing::Values(Kind::kMapped, Kind::kForeign),
+                         [](const auto& kind) {
+                           return kind.param == Kind::kMapped ? "Mapped" : "Foreign";
+                         });
+
+TEST_P(PagePoolTest, BadSizesAreRefusedByName) {
   for (const PagePoolOptions& options :
        {PagePoolOptions{.bytes = 0}, PagePoolOptions{.bytes = kPoolBytesMin - 1},
         PagePoolOptions{.bytes = ~0ull},
         PagePoolOptions{.bytes = 1u << 20, .staging_bytes = 1u << 20},
         PagePoolOptions{.bytes = 1u << 20, .slab_bytes = 4097},
         PagePoolOptions{.bytes = 1u << 20, .slab_bytes = 1u << 30}}) {
-    const auto pool = PagePool::Create(options);
+    const auto pool = Create(options);
     ASSERT_EQ(pool.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(pool.status().message().find("bytes"), std::string::npos);
   }
 }
 
-TEST(PagePoolTest, DefaultsGiveStagingAndSlabsForSmallAndLargePools) {
+TEST_P(PagePoolTest, DefaultsGiveStagingAndSlabsForSmallAndLargePools) {
   for (const uint64_t bytes : {1ull << 20, 16ull << 20, 1ull << 30, 64ull << 30}) {
-    const auto pool = PagePool::Create({.bytes = bytes});
+    const auto pool = Create({.bytes = bytes});
     ASSERT_TRUE(pool.ok()) << pool.status();
     EXPECT_GE((*pool)->staging_capacity_bytes(), bytes / 64);
     EXPECT_GE((*pool)->capacity_bytes(), bytes / 4);
@@ -47,7 +92,7 @@ TEST(PagePoolTest, DefaultsGiveStagingAndSlabsForSmallAndLargePools) {
   }
 }
 
-TEST(PagePoolTest, ASlotIsAlignedAndLargeEnough) {
+TEST_P(PagePoolTest, ASlotIsAlignedAndLargeEnough) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
   const SlotId slot = pool->Allocate(5000);
   ASSERT_TRUE(slot.valid());
@@ -58,7 +103,7 @@ TEST(PagePoolTest, ASlotIsAlignedAndLargeEnough) {
   EXPECT_EQ(pool->used_bytes(), 0u);
 }
 
-TEST(PagePoolTest, APinnedSlotOutlivesItsOwnerAndIsReusedAfterTheLastUnpin) {
+TEST_P(PagePoolTest, APinnedSlotOutlivesItsOwnerAndIsReusedAfterTheLastUnpin) {
   const auto pool = MakePool(1024 * kKiB, 1024 * kKiB, 64 * kKiB);
   const SlotId slot = pool->Allocate(1024 * kKiB);
   ASSERT_TRUE(slot.valid());
@@ -69,14 +114,16 @@ TEST(PagePoolTest, APinnedSlotOutlivesItsOwnerAndIsReusedAfterTheLastUnpin) {
   pool->Unpin(slot);
   EXPECT_EQ(pool->pinned_slots(), 1u);
   EXPECT_FALSE(pool->Allocate(4096).valid());
-  std::memset(pool->memory(slot).data(), 7, pool->memory(slot).size());
+  if (GetParam() == Kind::kMapped) {
+    std::memset(pool->memory(slot).data(), 7, pool->memory(slot).size());
+  }
   pool->Unpin(slot);
   EXPECT_EQ(pool->pinned_slots(), 0u);
   EXPECT_EQ(pool->used_bytes(), 0u);
   EXPECT_TRUE(pool->Allocate(4096).valid());
 }
 
-TEST(PagePoolTest, AnEmptySlabChangesClass) {
+TEST_P(PagePoolTest, AnEmptySlabChangesClass) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
   std::vector<SlotId> slots;
   for (SlotId slot = pool->Allocate(4096); slot.valid(); slot = pool->Allocate(4096)) {
@@ -89,14 +136,14 @@ TEST(PagePoolTest, AnEmptySlabChangesClass) {
   EXPECT_TRUE(pool->Allocate(8192).valid());
 }
 
-TEST(PagePoolTest, ABadlyFittingClassTakesARunOfSlabs) {
+TEST_P(PagePoolTest, ABadlyFittingClassTakesARunOfSlabs) {
   const auto pool = MakePool(4096 * kKiB, 64 * kKiB, 64 * kKiB);
   size_t count = 0;
   while (pool->Allocate(52 * kKiB).valid()) ++count;
   EXPECT_GE(count * 52 * kKiB, 4096 * kKiB * 7 / 8);
 }
 
-TEST(PagePoolTest, ASlotLargerThanASlabTakesNeighbours) {
+TEST_P(PagePoolTest, ASlotLargerThanASlabTakesNeighbours) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
   EXPECT_TRUE(pool->CanEverFit(1024 * kKiB));
   EXPECT_FALSE(pool->CanEverFit(1024 * kKiB + 1));
@@ -106,7 +153,7 @@ TEST(PagePoolTest, ASlotLargerThanASlabTakesNeighbours) {
   EXPECT_EQ(pool->memory(slot).size(), 1000 * kKiB);
 }
 
-TEST(PagePoolTest, ClearingMakesRoomForAnotherClassAndKeepsOthersOut) {
+TEST_P(PagePoolTest, ClearingMakesRoomForAnotherClassAndKeepsOthersOut) {
   const auto pool = MakePool(256 * kKiB, 64 * kKiB, 1024 * kKiB);
   std::vector<SlotId> small;
   for (int i = 0; i < 64; ++i) small.push_back(pool->Allocate(4096));
@@ -127,7 +174,7 @@ TEST(PagePoolTest, ClearingMakesRoomForAnotherClassAndKeepsOthersOut) {
   EXPECT_TRUE(pool->Allocate(32 * kKiB).valid());
 }
 
-TEST(PagePoolTest, ACancelledClearGivesFreeSlotsBack) {
+TEST_P(PagePoolTest, ACancelledClearGivesFreeSlotsBack) {
   const auto pool = MakePool(128 * kKiB, 64 * kKiB, 1024 * kKiB);
   std::vector<SlotId> small;
   for (int i = 0; i < 32; ++i) small.push_back(pool->Allocate(4096));
@@ -138,7 +185,7 @@ TEST(PagePoolTest, ACancelledClearGivesFreeSlotsBack) {
   EXPECT_EQ(pool->Allocate(4096), small[3]);
 }
 
-TEST(PagePoolTest, ARunWithAPinIsNeverCleared) {
+TEST_P(PagePoolTest, ARunWithAPinIsNeverCleared) {
   const auto pool = MakePool(128 * kKiB, 64 * kKiB, 1024 * kKiB);
   std::vector<SlotId> small;
   for (int i = 0; i < 32; ++i) small.push_back(pool->Allocate(4096));
@@ -152,7 +199,7 @@ TEST(PagePoolTest, ARunWithAPinIsNeverCleared) {
   EXPECT_FALSE(pool->BeginClear(64 * kKiB, small[0]));
 }
 
-TEST(PagePoolTest, TheFreshShareIsCountedInSlabsWhateverIsFreeInThem) {
+TEST_P(PagePoolTest, TheFreshShareIsCountedInSlabsWhateverIsFreeInThem) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 64 * kKiB);
   const uint64_t limit = 3 * 64 * kKiB;
   EXPECT_EQ(pool->RunBytes(12 * kKiB), 64 * kKiB);
@@ -180,7 +227,7 @@ TEST(PagePoolTest, TheFreshShareIsCountedInSlabsWhateverIsFreeInThem) {
   EXPECT_TRUE(pool->FreshFits(100 * kKiB, limit));
 }
 
-TEST(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
+TEST_P(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
   const auto pool = MakePool(1024 * kKiB, 64 * kKiB, 128 * kKiB);
   while (pool->Allocate(64 * kKiB).valid()) {
   }
@@ -199,6 +246,63 @@ TEST(PagePoolTest, StagingIsApartFromStoredPagesAndItsHalvesFromEachOther) {
   EXPECT_EQ(pool->staging_used_bytes(), 60 * kKiB);
   pool->Unpin(slot);
   EXPECT_EQ(pool->staging_used_bytes(), 0u);
+}
+
+struct BadMemory {
+  uint64_t base, bytes;
+  PagePoolOptions options;
+  const char* named;
+};
+
+TEST(ForeignPagePoolTest, BadMemoryIsRefusedByName) {
+  constexpr uint64_t kBase = uint64_t{0x7f} << 40;  // never touched: it need not exist
+  for (const BadMemory& bad : {
+           BadMemory{0, kPoolBytesMin, {}, "memory.data() is 0x0;"},
+           BadMemory{kBase + 512, kPoolBytesMin, {}, "memory.data() is 0x7f0000000200;"},
+           BadMemory{kBase, 0, {}, "memory.size() is 0;"},
+           BadMemory{kBase, kPoolBytesMin - 4096, {}, "memory.size() is 1044480;"},
+           BadMemory{kBase, kPoolBytesMin + 4095, {}, "memory.size() is 1052671;"},
+           BadMemory{kBase, kPoolBytesMax + 4096, {}, "memory.size() is 8796093026304;"},
+           BadMemory{~0ull - kPoolBytesMin + 1, kPoolBytesMin, {}, "beyond the address space"},
+           BadMemory{kBase, 4 * kPoolBytesMin, {.bytes = 4096}, "bytes is 4096; "},
+           BadMemory{kBase, 2 * kPoolBytesMin, {.bytes = 3 * kPoolBytesMin}, "bytes is 3145728; "},
+           BadMemory{kBase, 2 * kPoolBytesMin, {.slab_bytes = 5000}, "slab_bytes 5000 "},
+           BadMemory{kBase, 2 * kPoolBytesMin, {.hugepages = true}, "hugepages is "},
+       }) {
+    SCOPED_TRACE(bad.named);
+    const MutableBytes memory{reinterpret_cast<uint8_t*>(bad.base), bad.bytes};
+    const auto pool = PagePool::CreateOver(memory, bad.options);
+    ASSERT_EQ(pool.status().code(), absl::StatusCode::kInvalidArgument) << pool.status();
+    EXPECT_THAT(pool.status().message(), testing::HasSubstr(bad.named));
+  }
+}
+
+TEST(ForeignPagePoolTest, TheArenaIsWhatWasGivenAndSlotsLieInIt) {
+  const Untouchable range((1 << 20) + 3 * 4096);  // no whole number of slabs
+  const auto pool =
+      PagePool::CreateOver(range.memory(), {.staging_bytes = 128 << 10, .slab_bytes = 64 << 10});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ((*pool)->arena().data(), range.memory().data());
+  EXPECT_EQ((*pool)->arena().size(), range.memory().size());
+  EXPECT_EQ((*pool)->capacity_bytes(), 896u << 10);
+  const uint8_t* const end = range.memory().data() + range.memory().size();
+  uint64_t slots = 0;
+  for (SlotId slot = (*pool)->Allocate(4096); slot.valid(); slot = (*pool)->Allocate(4096)) {
+    const MutableBytes memory = (*pool)->memory(slot);
+    EXPECT_EQ(memory.data(), range.memory().data() + slot.value * 4096ull);
+    EXPECT_LE(memory.data() + memory.size(), end);
+    ++slots;
+  }
+  EXPECT_EQ(slots, 224u);
+}
+
+TEST(ForeignPagePoolTest, APoolMayTakePartOfTheMemory) {
+  const Untouchable range(4 << 20);
+  const auto pool = PagePool::CreateOver(
+      range.memory(), {.bytes = 2 << 20, .staging_bytes = 1 << 20, .slab_bytes = 64 << 10});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ((*pool)->capacity_bytes(), 1u << 20);
+  EXPECT_EQ((*pool)->staging_capacity_bytes(), 1u << 20);
 }
 
 struct Owned {
@@ -228,7 +332,7 @@ void CheckNoOverlap(const PagePool& pool, const std::vector<Owned>& live) {
   }
 }
 
-TEST(PagePoolTest, RandomWalkKeepsEverySlotInOneState) {
+TEST_P(PagePoolTest, RandomWalkKeepsEverySlotInOneState) {
   const auto pool = MakePool(2048 * kKiB, 64 * kKiB, 64 * kKiB);
   std::vector<Owned> live;
   Rng rng(7);
