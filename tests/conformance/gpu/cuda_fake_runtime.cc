@@ -122,10 +122,23 @@ CUresult CopyBatch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t c
 
 std::atomic<int> device_count_error = 0;
 
+// Filled before the threads of a test start.
+std::vector<std::pair<const char*, void*>>& DriverCalls() {
+  static std::vector<std::pair<const char*, void*>> calls = {
+      {"cuStreamWriteValue64", reinterpret_cast<void*>(WriteValue)},
+      {"cuMemcpyBatchAsync", reinterpret_cast<void*>(CopyBatch)}};
+  return calls;
+}
+
 }  // namespace
 
 namespace crumb::fake_cuda {
 void SetDeviceCountError(int error) { device_count_error = error; }
+void AddDriverCall(const char* name, void* function) { DriverCalls().emplace_back(name, function); }
+int AddToStream(void* stream, void (*run)(void* arg), void* arg) {
+  return static_cast<CUstream_st*>(stream)->Add(
+      {.run = [](const Step& step) { step.call(step.dst); }, .dst = arg, .call = run});
+}
 }  // namespace crumb::fake_cuda
 
 extern "C" {
@@ -218,8 +231,9 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, uns
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
   *found = nullptr;
-  if (std::strcmp(name, "cuStreamWriteValue64") == 0) *found = reinterpret_cast<void*>(WriteValue);
-  if (std::strcmp(name, "cuMemcpyBatchAsync") == 0) *found = reinterpret_cast<void*>(CopyBatch);
+  for (const auto& [known, function] : DriverCalls()) {
+    if (std::strcmp(name, known) == 0) *found = function;
+  }
   *result = *found == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }

@@ -4,6 +4,12 @@
 
 namespace crumb::fake_cuda {
 
+// A call of the driver that cudaGetDriverEntryPointByVersion finds from now on.
+void AddDriverCall(const char* name, void* function);
+
+// Puts a step on a stream: `run` of `arg`, in order, on the stream's thread. A cudaError_t.
+int AddToStream(void* stream, void (*run)(void* arg), void* arg);
+
 // A cudaError_t that asking for devices ends with; 0: there is one.
 void SetDeviceCountError(int error);
 
