@@ -12,7 +12,7 @@ LAYERS = {
     "cachesvc/cluster": ["cachesvc/base"],
     "gpu/device": ["cachesvc/base"],
     "gpu/codec": ["cachesvc/base", "gpu/device"],
-    "gpu/pool": ["cachesvc/base"],
+    "gpu/pool": ["cachesvc/base", "gpu/device"],
     "storage/device": ["cachesvc/base"],
     "storage/segment": ["cachesvc/base", "storage/device"],
     "cachesvc/core": ["cachesvc/base", "cachesvc/net", "cachesvc/cluster", "gpu/device",

@@ -155,8 +155,8 @@ const char* cudaGetErrorString(cudaError_t) { return "an error of the fake runti
 const char* cudaGetErrorName(cudaError_t) { return "cudaErrorFake"; }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes > kMemoryMax) return Answer(cudaErrorMemoryAllocation);
-  *memory = std::malloc(bytes);
-  return cudaSuccess;
+  // As aligned as pages are: CUDA's own is more.
+  return posix_memalign(memory, 4096, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void* memory) {
   std::free(memory);
