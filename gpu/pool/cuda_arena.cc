@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -147,18 +148,15 @@ absl::Status CheckBytes(const DeviceArenaOptions& options) {
 }
 
 // The error of an allocation, with what would have fitted.
-absl::Status WithFree(const absl::Status& status) {
-  size_t free = 0;
-  size_t total = 0;
+absl::Status WithFree(const absl::Status& status, int device) {
   if (status.code() != absl::StatusCode::kResourceExhausted) return status;
-  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        status.message(), "; lower pool.hbm_bytes, or the memory fraction of engines"));
+  std::string free = "; ";
+  if (const auto memory = AskDeviceMemory(device); memory.ok()) {
+    free = absl::StrCat("; ", memory->free_bytes >> 20, " MiB of ", memory->total_bytes >> 20,
+                        " MiB are free: ");
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; ", free >> 20, " MiB of ", total >> 20,
-                   " MiB are free: lower pool.hbm_bytes, or the memory fraction of engines"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), free, "lower pool.hbm_bytes, or the memory fraction of engines"));
 }
 
 }  // namespace
@@ -184,6 +182,17 @@ struct DeviceArena::Impl {
   }
 };
 
+absl::StatusOr<DeviceMemory> AskDeviceMemory(int device) {
+  CRUMB_TRY(CheckCudaDevice(device));
+  CRUMB_TRY(CudaStatus(cudaSetDevice(device), "cannot be used", device));
+  size_t free = 0;
+  size_t total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, once
+  CRUMB_TRY(CudaStatus(error, "asking for free memory", device));
+  return DeviceMemory{total, free};
+}
+
 DeviceArena::DeviceArena() = default;
 DeviceArena::~DeviceArena() = default;
 DeviceArena::DeviceArena(DeviceArena&& other) noexcept = default;
@@ -193,7 +202,7 @@ absl::StatusOr<DeviceArena> DeviceArena::Create(const DeviceArenaOptions& option
   CRUMB_TRY(CheckBytes(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  CRUMB_TRY(WithFree(impl->Make()));
+  CRUMB_TRY(WithFree(impl->Make(), options.device));
   DeviceArena arena;
   arena.impl_ = std::move(impl);
   return arena;

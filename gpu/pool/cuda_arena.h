@@ -12,6 +12,13 @@
 
 namespace crumb {
 
+struct DeviceMemory {
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;  // this process's context counts as taken: asking makes it
+};
+// For SizeHbmPool. Leaves the device current on this thread.
+absl::StatusOr<DeviceMemory> AskDeviceMemory(int device);
+
 enum class DeviceArenaKind : uint8_t {
   kMalloc,  // one cudaMalloc: other processes map it by CUDA IPC
   kVmm,     // virtual memory of the driver: other processes map it by a file descriptor

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <iterator>
+#include <cstddef>
+#include <string_view>
 
 #include "cachesvc/base/check.h"
 #include "tests/conformance/gpu/cuda_fake_runtime.h"

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -135,6 +137,19 @@ TEST_P(DeviceArenaTest, BadSizesAndDevicesAreNamed) {
     ASSERT_EQ(arena.status().code(), absl::StatusCode::kInvalidArgument) << arena.status();
     EXPECT_THAT(std::string(arena.status().message()), HasSubstr("nvidia-smi -L"));
   }
+}
+
+TEST(DeviceMemoryTest, WhatIsFreeSizesAPool) {
+  const auto memory = AskDeviceMemory(0);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_LE(memory->free_bytes, memory->total_bytes);
+  const auto size = SizeHbmPool({.total_bytes = memory->total_bytes,
+                                 .free_bytes = memory->free_bytes,
+                                 .wanted = {HbmWish::kBytes, kBytes}});
+  ASSERT_TRUE(size.ok()) << size.status();
+  const auto arena = DeviceArena::Create({.bytes = size->bytes});
+  EXPECT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ(AskDeviceMemory(4096).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Memory of a file descriptor, as another process would map it.

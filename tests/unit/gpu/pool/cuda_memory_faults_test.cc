@@ -131,6 +131,16 @@ TEST_F(CudaMemoryFaultsTest, NoMemoryByMallocEvenWhereWhatIsFreeIsNotKnown) {
   EXPECT_THAT(std::string(arena.status().message()), HasSubstr("; lower pool.hbm_bytes, or"));
 }
 
+TEST_F(CudaMemoryFaultsTest, WhatIsFreeIsAskedForOrAnError) {
+  Memory().free_bytes = 12345;
+  const auto memory = AskDeviceMemory(0);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->free_bytes, 12345u);
+  EXPECT_EQ(memory->total_bytes, uint64_t{140} << 30);
+  Fail("info", 0, cudaErrorDevicesUnavailable);
+  EXPECT_EQ(AskDeviceMemory(0).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(CudaMemoryFaultsTest, WithoutADeviceNothingIsTried) {
   fake_cuda::SetDeviceCountError(cudaErrorNoDevice);
   EXPECT_EQ(Vmm().status().code(), absl::StatusCode::kFailedPrecondition);
