@@ -1,6 +1,6 @@
 // CudaCodec: pages of one part packed and unpacked on a GPU, many pages in one launch. Holds what
 // kernels read (rotation images, means, tables) in device memory; immutable after Create. The
-// scalar codec stays the format: rows differ from its by less than a BF16 step once rotated, and
+// scalar codec stays the format: rows differ from its by a BF16 step at most once rotated, and
 // from there on bytes are equal (docs/gpu.md). Launches from one thread per stream; they never
 // wait.
 #ifndef CRUMB_GPU_CODEC_CUDA_CODEC_H_

@@ -73,30 +73,42 @@ __device__ __forceinline__ void ClearUnit(HeadsAt heads, const CrumbUnit& unit,
   clear(heads.side_offset() + side_bytes, heads.head_bytes());
 }
 
-// Of `count` values (in shared memory, none negative) the largest that is not more than twice their
-// median, of rank count / 2. From the top: few values are above it. The whole warp.
-__device__ __forceinline__ float LargestWithinTwiceMedian(uint32_t at, uint32_t count) {
+// A bound for `count` values (in shared memory, none negative): those above it are more than twice
+// their median, of rank count / 2, and no others. The whole warp. One is where more than half of
+// all lie below half of it. WHY from the top first: few are. WHY not for ever: of some pages half
+// are.
+__device__ __forceinline__ float TwiceMedianBound(uint32_t at, uint32_t count) {
+  constexpr int kFromTheTop = 8;
   const auto value_at = [&](uint32_t i) {
     return i < count ? FromShared<uint32_t>(at + 4 * i) : ~0u;
   };
   const uint32_t first = value_at(Lane()), second = value_at(Lane() + 32);
+  const auto within = [&](uint32_t bits) {
+    const uint32_t half = __float_as_uint(0.5f * __uint_as_float(bits));
+    uint32_t below = __popc(__ballot_sync(0xffffffffu, first < half)) +
+                     __popc(__ballot_sync(0xffffffffu, second < half));
+    for (uint32_t i = 64; i < count; i += 32) {
+      below += __popc(__ballot_sync(0xffffffffu, value_at(i + Lane()) < half));
+    }
+    return below <= count / 2;
+  };
   uint32_t top = ~0u;
 #pragma unroll 1
-  while (true) {
+  for (int turn = 0; turn < kFromTheTop; ++turn) {
     uint32_t most = max(first < top ? first : 0, second < top ? second : 0);
     for (uint32_t i = 64; i < count; i += 32) {
       const uint32_t value = value_at(i + Lane());
       most = max(most, value < top ? value : 0);
     }
     top = __reduce_max_sync(0xffffffffu, most);
-    const uint32_t half = __float_as_uint(0.5f * __uint_as_float(top));
-    uint32_t below = __popc(__ballot_sync(0xffffffffu, first < half)) +
-                     __popc(__ballot_sync(0xffffffffu, second < half));
-    for (uint32_t i = 64; i < count; i += 32) {
-      below += __popc(__ballot_sync(0xffffffffu, value_at(i + Lane()) < half));
-    }
-    if (below <= count / 2) return __uint_as_float(top);
+    if (within(top)) return __uint_as_float(top);
   }
+  uint32_t bound = 0;
+#pragma unroll 1
+  for (int bit = 30; bit >= 0; --bit) {
+    if (within(bound | 1u << bit)) bound |= 1u << bit;
+  }
+  return __uint_as_float(bound);
 }
 
 }  // namespace crumb::cuda

@@ -213,7 +213,7 @@ class CrumbWarp {
   __device__ float BoundOf(const CrumbUnit& unit) const {
     if (search_.effort == kEffortBest) return -1.0f;
     if (search_.effort == kEffortDraft) return kWorst;
-    return LargestWithinTwiceMedian(MetricAt(), unit.tokens);
+    return TwiceMedianBound(MetricAt(), unit.tokens);
   }
 
   // Rows of a group: those that are to be tried wait for more, the others are decided.

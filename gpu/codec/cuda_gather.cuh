@@ -116,7 +116,7 @@ class Gather {
       const uint8_t* from = walk.RawRow(rows, row);
       const uint32_t to = at_ + row * kGatherPitch<kDim>;
       for (uint32_t i = Lane(); i < kDim; i += 32) {
-        const uint16_t value = reinterpret_cast<const uint16_t*>(from)[i];
+        const uint16_t value = __ldcg(reinterpret_cast<const uint16_t*>(from) + i);
         asm volatile("st.shared.b16 [%0], %1;" ::"r"(to + 2 * i), "h"(value) : "memory");
       }
     }
@@ -130,7 +130,7 @@ template <int kDim>
 __device__ __noinline__ bool RowHasNonFinite(const uint8_t* row) {
   bool bad = false;
   for (uint32_t i = LaneColumn(); i < kDim; i += 4) {
-    const uint16_t bits = reinterpret_cast<const uint16_t*>(row)[i];
+    const uint16_t bits = __ldcg(reinterpret_cast<const uint16_t*>(row) + i);
     bad |= (bits & 0x7f80u) == 0x7f80u;
   }
   bad |= __shfl_xor_sync(0xffffffffu, static_cast<int>(bad), 1) != 0;

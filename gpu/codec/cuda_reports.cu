@@ -24,6 +24,7 @@ __global__ void Reset(CudaPageReport* reports, uint32_t count) {
 int KernelsOverlap(bool* out) {
   cudaFuncAttributes attributes = {};
   const cudaError_t error = cudaFuncGetAttributes(&attributes, &cuda::Reset);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // the next launch must not find it
   *out = attributes.ptxVersion >= 90;
   return error;
 }

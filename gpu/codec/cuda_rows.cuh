@@ -142,7 +142,9 @@ class HeadsAt {
   uint32_t at_;
 };
 
-// All threads of the block; a barrier must follow before any looks.
+// All threads of the block; a barrier must follow before any looks. WHY past the first cache, here
+// and wherever places, pages, slots and rows are read by ordinary loads: V of codec crumb begins
+// without a wait of its own, so that a multiprocessor may still hold lines of the batch before.
 __device__ __forceinline__ void LoadHeads(const CudaBatch& batch, const CudaHeads& from,
                                           BlockHeads* to) {
   constexpr uint32_t kWords = sizeof(CudaHeads) / 4, kPlaceWords = sizeof(CudaPlace) / 4;
@@ -151,8 +153,15 @@ __device__ __forceinline__ void LoadHeads(const CudaBatch& batch, const CudaHead
     reinterpret_cast<uint32_t*>(&to->heads)[i] = reinterpret_cast<const uint32_t*>(&from)[i];
   } else if (i < kWords + kPlaceWords) {
     reinterpret_cast<uint32_t*>(&to->place)[i - kWords] =
-        reinterpret_cast<const uint32_t*>(batch.places + from.tensor.tensor)[i - kWords];
+        __ldcg(reinterpret_cast<const uint32_t*>(batch.places + from.tensor.tensor) + i - kWords);
   }
+}
+
+__device__ __forceinline__ CudaPage PageOf(const CudaBatch& batch, uint32_t page) {
+  static_assert(sizeof(CudaPage) == 16 && offsetof(CudaPage, tokens) == 8);
+  const auto* words = reinterpret_cast<const unsigned long long*>(batch.pages + page);
+  const unsigned long long payload = __ldcg(words), rest = __ldcg(words + 1);
+  return {payload, static_cast<uint32_t>(rest), static_cast<uint32_t>(rest >> 32)};
 }
 
 // A head's block in the payload of a page.
@@ -166,7 +175,7 @@ __device__ __forceinline__ uint64_t RawRowOf(const CudaBatch& batch, HeadsAt hea
                                              uint32_t head, uint32_t row) {
   const HeadsAt::Place place = heads.place();
   const uint32_t at = row / batch.tokens_per_slot;
-  const uint64_t slot = batch.slots[batch.pages[page].slots_first + at];
+  const uint64_t slot = __ldcg(batch.slots + PageOf(batch, page).slots_first + at);
   const uint64_t token = row - at * batch.tokens_per_slot;
   return place.first.x + slot * place.first.y + token * place.second.x + head * place.second.y;
 }
@@ -255,7 +264,7 @@ class RowWalk {
     rows.page = block / count;
     rows.head = heads_.first() + block - rows.page * count;
     if (rows.page >= batch_.page_count) return rows;
-    const CudaPage page = batch_.pages[rows.page];
+    const CudaPage page = PageOf(batch_, rows.page);
     rows.tokens = page.tokens;
     rows.block = BlockOf(page, heads_, rows.head);
     if (batch_.straight != 0 && rows.first < rows.tokens) {

@@ -118,7 +118,11 @@ absl::Status Run() {
 }  // namespace
 }  // namespace crumb
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    std::fprintf(stderr, "bench_gpu_queue takes no arguments: %s\n", argv[1]);
+    return 2;
+  }
   const crumb::GpuProbe probe = crumb::ProbeGpus();
   if (probe.devices.empty()) {
     std::printf("skipped: %s\n", probe.note.c_str());

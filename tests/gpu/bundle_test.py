@@ -53,7 +53,9 @@ class BundleTest(unittest.TestCase):
         large = self.bundle("--limit", "0")
         self.assertEqual(large.returncode, 1)
         self.assertNotIn("there: ./run", large.stdout)
-        self.assertEqual(self.bundle("--limit").returncode, 2)
+        for words in ((), ("abc",), ("-1",), ("28", "a", "third")):
+            self.assertEqual(self.bundle("--limit", *words).returncode, 2, words)
+        self.assertTrue((self.out / "run").exists(), "wrong words must leave what is there")
         ran = self.run_there()
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertIn("0 tests failed out of 2", ran.stdout)
