@@ -216,7 +216,10 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags) {
 // The last one first, or it is the caller's mistake.
 cudaError_t cudaHostUnregister(void* memory) {
   auto& all = crumb::fake_cuda::Registered();
-  if (all.empty() || all.back().base != memory) return cudaErrorHostMemoryNotRegistered;
+  if (all.empty() || all.back().base != memory) {
+    crumb::fake_cuda::Did("unregister what is not", 0);
+    return cudaErrorHostMemoryNotRegistered;
+  }
   all.pop_back();
   crumb::fake_cuda::Did("unregister", -1);
   return cudaSuccess;

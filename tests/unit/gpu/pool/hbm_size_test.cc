@@ -129,6 +129,16 @@ TEST(HbmSizeTest, WrongFiguresAreNamed) {
   ExpectRefused(tiny, absl::StatusCode::kResourceExhausted, {"700 MiB"});
 }
 
+TEST(HbmSizeTest, SharesOfTheLargestFiguresAreRight) {
+  EXPECT_EQ(HbmReserveBytes(uint64_t{100} << 56), kGiB + (uint64_t{2} << 56));
+  EXPECT_EQ(HbmReserveBytes(0), kGiB);
+  HbmSizeOptions options = Auto(uint64_t{1} << 63, uint64_t{1} << 63);
+  EXPECT_EQ(Size(options).bytes, kPoolBytesMax);
+  options.wanted = {HbmWish::kPercent, 50};
+  ExpectRefused(options, absl::StatusCode::kResourceExhausted,
+                {"50%, 4294967296.0 GiB,", "at most pool.hbm_bytes: 8388608MiB"});
+}
+
 TEST(HbmSizeTest, NoFiguresWrapAndThePromiseHoldsForAll) {
   Rng rng(11);
   const auto any = [&rng] { return (rng.Next() >> rng.Below(64)) | rng.Below(2); };
