@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "cachesvc/base/check.h"
@@ -155,10 +156,12 @@ cudaError_t cudaIpcCloseMemHandle(void* base) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (flags != (cudaEventDisableTiming | cudaEventInterprocess)) return cudaErrorInvalidValue;
-  *event = new CUevent_st;
+  // Kept until the test ends: the "other process" may still wait for it.
+  static std::vector<std::unique_ptr<CUevent_st>> events;
+  events.push_back(std::make_unique<CUevent_st>());
+  *event = events.back().get();
   return cudaSuccess;
 }
-// Kept until the test ends: the "other process" may still wait for it.
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
   *handle = {};
