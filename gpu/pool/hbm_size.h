@@ -35,9 +35,8 @@ struct HbmSize {
 
 inline constexpr uint64_t kHbmStepBytes = 2ull << 20;  // what a GPU maps at once
 inline constexpr uint64_t kHbmBytesMin = 8ull << 20;   // as little as the DRAM pool may have
-// vLLM takes 0.9 of the whole device unless told otherwise, and does not start if that much is not
-// free. SGLang and TensorRT-LLM take a share of what they find free: they fit beside a pool that
-// was there first.
+// vLLM's default (`gpu_memory_utilization`): 0.9 of the whole device, and it does not start if that
+// much is not free. Other engines have fractions of their own: name a size, or what they take.
 inline constexpr uint64_t kEnginePercent = 90;
 
 // What the pool never takes of what is free: a CUDA context costs about half a GiB in each process
