@@ -40,6 +40,7 @@ find_package(CUDAToolkit REQUIRED)
 if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
+option(CRUMB_CUDA_LINES "Line numbers in kernels, for profilers and compute-sanitizer: programs three times as large" OFF)
 # The host half of a kernel file is mostly what nvcc generates: -Wconversion and -Wshadow stay off.
 target_compile_options(crumb_flags INTERFACE
   # Spelt out: CMake 3.25 knows no feature cuda_std_20.
@@ -47,5 +48,6 @@ target_compile_options(crumb_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${CRUMB_WERROR}>:$<COMMA>-Werror>>"
   "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CRUMB_WERROR}>>:-Werror=all-warnings>"
-  # Line numbers for profilers and compute-sanitizer; they change no instruction.
-  "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--compress-mode=size>")
+  $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>
+  # They change no instruction.
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CRUMB_CUDA_LINES}>>:-lineinfo>)
