@@ -18,6 +18,7 @@
 #include "client/cli/format.h"
 #include "gpu/codec/core_rate.h"
 #include "gpu/codec/gpu_bench.h"
+#include "gpu/codec/kind_traits.h"
 #include "gpu/codec/page_codec.h"
 #include "gpu/codec/phase_times.h"
 
@@ -145,9 +146,7 @@ class Subject {
 };
 
 // Whether a codec has a product with a rotation at all.
-bool Rotates(CodecKind kind) {
-  return kind != CodecKind::kRaw && kind != CodecKind::kNaiveInt2 && kind != CodecKind::kInt4;
-}
+bool Rotates(CodecKind kind) { return TraitsOf(kind).rotation != RotationUse::kNone; }
 
 absl::StatusOr<nlohmann::json> Measure(const CodecArgs& args, CodecKind kind, double core_rate) {
   CRUMB_ASSIGN(const Effort effort, ParseEffort(args.effort));

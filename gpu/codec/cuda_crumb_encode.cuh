@@ -425,7 +425,7 @@ struct CrumbEncodeKernel {
            i += 16 * blockDim.x) {
         CopyAsync16(base + Block::kLower + i, metric + i);
       }
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      CopyAsyncCommit();
     }
     WaitForImage<0>();
   }

@@ -81,7 +81,8 @@ class CrumbRows {
   }
   // What was started has arrived.
   __device__ static void Wait() {
-    CopyAsyncWait();
+    CopyAsyncCommit();
+    CopyAsyncWaitFor<0>();
     __syncwarp();
   }
 

@@ -328,7 +328,7 @@ struct DecodeKernel {
       StartPacked<kDim, kBits, kGrouped>(at.heads, rows, InboxOf(at, n));
       if constexpr (kAdd) StartSide<kDim>(at.heads, rows, SideOf(at, n));
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    CopyAsyncCommit();
   }
 
   // The first tiles.
@@ -344,7 +344,7 @@ struct DecodeKernel {
   __device__ static void Tiles(const Context& at) {
     const RowWalk& walk = at.walk;
     for (uint32_t n = 0; n < walk.count(); ++n) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
+      CopyAsyncWaitFor<kDepth - 1>();
       __syncwarp();
       Bases<kDim> bases;
       if constexpr (kAdd) bases.Load(at.heads, walk.Rows(n).head);

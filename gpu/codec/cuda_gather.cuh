@@ -40,7 +40,7 @@ class Gather {
     } else {
       StartSlowly(walk, rows, left < kCudaRowsPerWarp ? left : kCudaRowsPerWarp);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    CopyAsyncCommit();
   }
 
   // The same of the first tile of a walk, where it has one.
@@ -49,13 +49,13 @@ class Gather {
       walk.LookUp(0);
       Start(batch, walk, walk.Rows(0));
     } else {
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      CopyAsyncCommit();
     }
   }
 
   // What was started has arrived.
   __device__ static void Wait() {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    CopyAsyncWaitFor<0>();
     __syncwarp();
   }
 

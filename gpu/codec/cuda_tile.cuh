@@ -30,8 +30,14 @@ __device__ __forceinline__ float HighBf16(uint32_t pair) {
 __device__ __forceinline__ void CopyAsync16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void CopyAsyncWait() {
-  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+// What a thread started since the last commit becomes a group.
+__device__ __forceinline__ void CopyAsyncCommit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// All groups of the thread have arrived but for the kAfter newest.
+template <int kAfter>
+__device__ __forceinline__ void CopyAsyncWaitFor() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kAfter) : "memory");
 }
 
 // Ordinary writes to shared memory become visible to the tensor cores' own reads.
@@ -59,13 +65,13 @@ __device__ __forceinline__ void StartImage(const void* image, uint32_t to) {
   for (int i = static_cast<int>(threadIdx.x); i < kChunks; i += static_cast<int>(blockDim.x)) {
     CopyAsync16(to + 16 * i, static_cast<const uint8_t*>(image) + 16 * i);
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  CopyAsyncCommit();
 }
 // The image has arrived; what was committed in kAfter groups since may still be on its way. All
 // threads of the block; ends with a barrier.
 template <int kAfter>
 __device__ __forceinline__ void WaitForImage() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kAfter) : "memory");
+  CopyAsyncWaitFor<kAfter>();
   FenceForTensorCores<kCudaWarpgroups>();
   __syncthreads();
 }

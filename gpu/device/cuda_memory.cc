@@ -22,10 +22,7 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(int device, uint64_t bytes) {
   const std::string what = "no " + std::to_string(bytes) + " bytes of GPU memory";
   CRUMB_TRY(CudaStatus(cudaSetDevice(device), what, device));
   void* memory = nullptr;
-  if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
-    (void)cudaGetLastError();  // reported here, once
-    return CudaStatus(error, what, device);
-  }
+  CRUMB_TRY(TakenCudaStatus(cudaMalloc(&memory, bytes), what, device));
   DeviceBuffer buffer;
   buffer.memory_ = {static_cast<std::byte*>(memory), Free(device)};
   buffer.size_ = bytes;
@@ -47,10 +44,7 @@ absl::StatusOr<PinnedBuffer> PinnedBuffer::Create(int device, uint64_t bytes) {
     buffer.memory_.reset(static_cast<std::byte*>(memory));
     error = cudaHostGetDevicePointer(&mapped, memory, 0);
   }
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return CudaStatus(error, what, device);
-  }
+  CRUMB_TRY(TakenCudaStatus(error, what, device));
   std::memset(memory, 0, bytes);
   buffer.device_data_ = static_cast<std::byte*>(mapped);
   buffer.size_ = bytes;

@@ -20,11 +20,6 @@ static_assert(sizeof(cudaUUID_t) == sizeof(GpuUuid));
 
 constexpr unsigned kDriverVersion = 12000;
 
-absl::Status Failed(cudaError_t error, std::string_view what, int device) {
-  if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, once
-  return CudaStatus(error, what, device);
-}
-
 struct Allocation {
   std::byte* base = nullptr;
   uint64_t bytes = 0;
@@ -67,7 +62,7 @@ absl::Status DoesNotExport(int device) {
 // Which device of this process that is.
 absl::StatusOr<int> DeviceWith(const GpuUuid& uuid) {
   int count = 0;
-  CRUMB_TRY(Failed(cudaGetDeviceCount(&count), "counting GPUs", 0));
+  CRUMB_TRY(TakenCudaStatus(cudaGetDeviceCount(&count), "counting GPUs", 0));
   for (int device = 0; device < count; ++device) {
     CRUMB_ASSIGN(const GpuUuid own, UuidOfDevice(device));
     if (own == uuid) return device;
@@ -100,7 +95,8 @@ class OnDevice {
 
 absl::StatusOr<GpuUuid> UuidOfDevice(int device) {
   cudaDeviceProp properties = {};
-  CRUMB_TRY(Failed(cudaGetDeviceProperties(&properties, device), "asking for its id", device));
+  CRUMB_TRY(
+      TakenCudaStatus(cudaGetDeviceProperties(&properties, device), "asking for its id", device));
   GpuUuid uuid;
   std::memcpy(uuid.data(), properties.uuid.bytes, uuid.size());
   return uuid;
@@ -108,7 +104,8 @@ absl::StatusOr<GpuUuid> UuidOfDevice(int device) {
 
 absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes) {
   cudaPointerAttributes attributes = {};
-  CRUMB_TRY(Failed(cudaPointerGetAttributes(&attributes, address), "asking about memory", 0));
+  CRUMB_TRY(
+      TakenCudaStatus(cudaPointerGetAttributes(&attributes, address), "asking about memory", 0));
   if (attributes.type != cudaMemoryTypeDevice || bytes == 0) {
     return absl::InvalidArgumentError(
         "GPU memory: only a range of device memory can be lent, not of the host's or managed "
@@ -116,13 +113,13 @@ absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes) {
   }
   const int device = attributes.device;
   const OnDevice current(device);
-  CRUMB_TRY(Failed(current.error(), "sharing memory", device));
+  CRUMB_TRY(TakenCudaStatus(current.error(), "sharing memory", device));
   CRUMB_ASSIGN(const Allocation allocation, AllocationOf(address, device));
   GpuShare share;
   share.offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) - allocation.base);
   share.allocation_bytes = allocation.bytes;
   share.bytes = bytes;
-  if (bytes > allocation.bytes - share.offset) {
+  if (!LiesWithin(share.offset, bytes, allocation.bytes)) {
     return absl::InvalidArgumentError(
         "GPU memory: " + std::to_string(bytes) + " bytes at offset " +
         std::to_string(share.offset) + " pass the end of an allocation of " +
@@ -130,7 +127,8 @@ absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes) {
   }
   if (!Exports(address)) return DoesNotExport(device);
   cudaIpcMemHandle_t handle;
-  CRUMB_TRY(Failed(cudaIpcGetMemHandle(&handle, allocation.base), "sharing memory", device));
+  CRUMB_TRY(
+      TakenCudaStatus(cudaIpcGetMemHandle(&handle, allocation.base), "sharing memory", device));
   std::memcpy(share.handle.data(), &handle, sizeof(handle));
   CRUMB_ASSIGN(share.device, UuidOfDevice(device));
   return share;
@@ -139,13 +137,13 @@ absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes) {
 absl::StatusOr<GpuImports::Import> GpuImports::Open(const GpuShare& share) const {
   CRUMB_ASSIGN(const int device, DeviceWith(share.device));
   const OnDevice current(device);
-  CRUMB_TRY(Failed(current.error(), "mapping a worker's memory", device));
+  CRUMB_TRY(TakenCudaStatus(current.error(), "mapping a worker's memory", device));
   cudaIpcMemHandle_t handle;
   std::memcpy(&handle, share.handle.data(), sizeof(handle));
   void* base = nullptr;
   const cudaError_t error = cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess);
   if (error != cudaSuccess) {
-    const absl::Status status = Failed(error, "mapping a worker's memory", device);
+    const absl::Status status = TakenCudaStatus(error, "mapping a worker's memory", device);
     return absl::FailedPreconditionError(
         std::string(status.message()) +
         "; the worker may be gone, or in another container: both need one PID and IPC namespace "
@@ -179,8 +177,7 @@ absl::StatusOr<GpuImports::Range> GpuImports::Map(const GpuShare& share) {
   }
   Import& import = place->second;
   // What the other process says of its allocation counts for nothing.
-  if (share.offset < import.bytes && share.bytes != 0 &&
-      share.bytes <= import.bytes - share.offset) {
+  if (LiesWithin(share.offset, share.bytes, import.bytes)) {
     ++import.ranges;
     return Range{import.base + share.offset, share.bytes, import.device, place->first};
   }
@@ -213,26 +210,28 @@ void GpuEvent::Destroy::operator()(void* event) const {
 
 absl::StatusOr<GpuEvent> GpuEvent::Create(int device) {
   const OnDevice current(device);
-  CRUMB_TRY(Failed(current.error(), "making an event", device));
+  CRUMB_TRY(TakenCudaStatus(current.error(), "making an event", device));
   cudaEvent_t made = nullptr;
-  CRUMB_TRY(Failed(cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventInterprocess),
-                   "making an event", device));
+  CRUMB_TRY(TakenCudaStatus(
+      cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventInterprocess),
+      "making an event", device));
   GpuEvent event;
   event.event_.reset(made);
   event.device_ = device;
   cudaIpcEventHandle_t handle;
-  CRUMB_TRY(Failed(cudaIpcGetEventHandle(&handle, made), "sharing an event", device));
+  CRUMB_TRY(TakenCudaStatus(cudaIpcGetEventHandle(&handle, made), "sharing an event", device));
   std::memcpy(event.handle_.data(), &handle, sizeof(handle));
   return event;
 }
 
 absl::StatusOr<GpuEvent> GpuEvent::Open(const GpuHandle& handle, int device) {
   const OnDevice current(device);
-  CRUMB_TRY(Failed(current.error(), "opening a worker's event", device));
+  CRUMB_TRY(TakenCudaStatus(current.error(), "opening a worker's event", device));
   cudaIpcEventHandle_t there;
   std::memcpy(&there, handle.data(), sizeof(there));
   cudaEvent_t opened = nullptr;
-  CRUMB_TRY(Failed(cudaIpcOpenEventHandle(&opened, there), "opening a worker's event", device));
+  CRUMB_TRY(
+      TakenCudaStatus(cudaIpcOpenEventHandle(&opened, there), "opening a worker's event", device));
   GpuEvent event;
   event.event_.reset(opened);
   event.handle_ = handle;
@@ -242,14 +241,14 @@ absl::StatusOr<GpuEvent> GpuEvent::Open(const GpuHandle& handle, int device) {
 
 absl::Status GpuEvent::Record(StreamHandle stream) const {
   CRUMB_CHECK(event_ != nullptr);
-  return Failed(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream),
-                "recording an event", device_);
+  return TakenCudaStatus(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream),
+                         "recording an event", device_);
 }
 
 absl::Status GpuEvent::Wait(StreamHandle stream) const {
   CRUMB_CHECK(event_ != nullptr);
-  return Failed(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event_.get()), 0),
-                "waiting for an event", device_);
+  return TakenCudaStatus(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event_.get()), 0),
+                         "waiting for an event", device_);
 }
 
 }  // namespace crumb

@@ -81,6 +81,11 @@ absl::Status CudaStatus(int error, std::string_view what, int device) {
   return absl::Status(known.code, text);
 }
 
+absl::Status TakenCudaStatus(int error, std::string_view what, int device) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return CudaStatus(error, what, device);
+}
+
 absl::Status CheckCudaDevice(int device) {
   int count = 0;
   CRUMB_TRY(CudaStatus(cudaGetDeviceCount(&count), "no usable GPU", device));

@@ -12,6 +12,10 @@ namespace crumb {
 // `error` is a cudaError_t (a CUresult has the same numbers); 0 is OK. Allocates only for an error.
 absl::Status CudaStatus(int error, std::string_view what, int device);
 
+// The same for a call of the runtime, which keeps its last error: taken from it, so that the next
+// call does not report it as its own.
+absl::Status TakenCudaStatus(int error, std::string_view what, int device);
+
 // What to do about an error, as CudaStatus says it.
 const char* CudaRemedy(int error);
 

@@ -36,9 +36,8 @@ absl::StatusOr<GpuShare> ParseGpuShare(Bytes data) {
   share.allocation_bytes = reader.Read<uint64_t>();
   share.offset = reader.Read<uint64_t>();
   share.bytes = reader.Read<uint64_t>();
-  const bool inside = share.bytes != 0 && share.allocation_bytes <= kGpuAllocationBytesMax &&
-                      share.offset < share.allocation_bytes &&
-                      share.bytes <= share.allocation_bytes - share.offset;
+  const bool inside = share.allocation_bytes <= kGpuAllocationBytesMax &&
+                      LiesWithin(share.offset, share.bytes, share.allocation_bytes);
   if (inside) return share;
   return absl::InvalidArgumentError("GPU memory: " + std::to_string(share.bytes) +
                                     " bytes at offset " + std::to_string(share.offset) +

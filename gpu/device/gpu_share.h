@@ -28,6 +28,11 @@ struct GpuShare {
 inline constexpr size_t kGpuShareBytes = kGpuHandleBytes + 16 + 3 * 8;
 inline constexpr uint64_t kGpuAllocationBytesMax = 1ull << 43;
 
+// Whether a range that is not empty lies in an allocation.
+constexpr bool LiesWithin(uint64_t offset, uint64_t bytes, uint64_t allocation_bytes) {
+  return bytes != 0 && offset < allocation_bytes && bytes <= allocation_bytes - offset;
+}
+
 // Little endian, in the order of the fields.
 std::array<uint8_t, kGpuShareBytes> EncodeGpuShare(const GpuShare& share);
 // INVALID_ARGUMENT: another length, an empty range, or one that passes its allocation.

@@ -187,9 +187,7 @@ absl::StatusOr<DeviceMemory> AskDeviceMemory(int device) {
   CRUMB_TRY(CudaStatus(cudaSetDevice(device), "cannot be used", device));
   size_t free = 0;
   size_t total = 0;
-  const cudaError_t error = cudaMemGetInfo(&free, &total);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, once
-  CRUMB_TRY(CudaStatus(error, "asking for free memory", device));
+  CRUMB_TRY(TakenCudaStatus(cudaMemGetInfo(&free, &total), "asking for free memory", device));
   return DeviceMemory{total, free};
 }
 
