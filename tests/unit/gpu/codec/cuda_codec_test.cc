@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "gpu/codec/kind_traits.h"
 #include "tests/unit/gpu/codec/cuda_rig.h"
 
 namespace crumb::codec_test {
@@ -42,14 +43,8 @@ std::unique_ptr<CudaRig> MakeRig(const Case& c, uint32_t pages = 3) {
   spec.k_mean = c.mean;
   spec.query_moment = true;
   const auto set = MakeSet(spec);
-  CodecDescriptor descriptor = DefaultOf(c.kind, set);
-  if (c.group != 0) descriptor.group = c.group;
-  if (c.meta != MetaForm::kNone) descriptor.meta = c.meta;
-  if (c.packing != Packing::kNone) descriptor.packing = c.packing;
-  if (c.clip > 0.0f) {
-    descriptor.clip_k = descriptor.clip_v = c.clip;
-    descriptor.clip_method = ClipMethod::kSort;
-  }
+  const CodecDescriptor descriptor = DescriptorOf(
+      c.kind, set, {.group = c.group, .meta = c.meta, .packing = c.packing, .clip = c.clip});
   const PartShape part = testing::MakePart({.layer_ids = {0, 1},
                                             .heads = kHeads,
                                             .k_dim = c.dim,
@@ -57,11 +52,6 @@ std::unique_ptr<CudaRig> MakeRig(const Case& c, uint32_t pages = 3) {
                                             .page_tokens = c.page_tokens});
   return std::make_unique<CudaRig>(part, descriptor, set,
                                    CudaRig::Options{.pages = pages, .shift = c.shift});
-}
-
-bool IsCrumb(CodecKind kind) {
-  return kind == CodecKind::kCrumbInt2 || kind == CodecKind::kCrumbK3V2 ||
-         kind == CodecKind::kCrumbInt4;
 }
 
 std::vector<uint32_t> TokensOf(const Case& c) {
@@ -190,12 +180,6 @@ TEST(CudaCodecTest, AnyBytesDecodeAndHarmNothingElse) {
   }
 }
 
-uint64_t CountDifferent(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-  uint64_t different = 0;
-  for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i] ? 1 : 0;
-  return different;
-}
-
 std::string FirstDifference(const std::vector<uint8_t>& want, const std::vector<uint8_t>& got) {
   std::string out;
   int said = 0;
@@ -210,7 +194,7 @@ std::string FirstDifference(const std::vector<uint8_t>& want, const std::vector<
 TEST(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(NameOf(c));
-    if (IsCrumb(c.kind)) continue;  // cuda_crumb_test
+    if (TraitsOf(c.kind).family == CodecFamily::kCrumb) continue;  // cuda_crumb_test
     const auto rig = MakeRig(c);
     ASSERT_TRUE(rig->gpu().encodes());
     const std::vector<uint32_t> tokens = TokensOf(c);
@@ -220,11 +204,11 @@ TEST(CudaCodecTest, EncodesAsTheScalarCodecDoes) {
       rig->PutRaw(page, raws.back());
     }
     rig->Encode(tokens);
-    const bool unrotated = c.kind == CodecKind::kNaiveInt2 || c.kind == CodecKind::kInt4;
+    const bool unrotated = TraitsOf(c.kind).rotation == RotationUse::kNone;
     for (uint32_t page = 0; page < rig->pages(); ++page) {
       const EncodeReport report = rig->cpu().Encode(raws[page], tokens[page]);
       const auto got = rig->Payload(page);
-      const uint64_t different = CountDifferent(rig->cpu().payload, got);
+      const uint64_t different = DifferentBytes(rig->cpu().payload, got);
       if (unrotated) {
         EXPECT_EQ(different, 0u) << "page " << page << FirstDifference(rig->cpu().payload, got);
       } else {
@@ -306,7 +290,7 @@ TEST(CudaCodecTest, HardRowsWithoutRotationAreEqualByteForByte) {
         rig->Encode({c.page_tokens});
         const EncodeReport report = rig->cpu().Encode(raw, c.page_tokens);
         const auto got = rig->Payload(0);
-        EXPECT_EQ(CountDifferent(rig->cpu().payload, got), 0u)
+        EXPECT_EQ(DifferentBytes(rig->cpu().payload, got), 0u)
             << FirstDifference(rig->cpu().payload, got);
         EXPECT_EQ(rig->Report(0).unfit == 0, report.fits) << rig->Report(0).unfit;
       }

@@ -25,6 +25,26 @@ void Check(cudaError_t error) {
 
 }  // namespace
 
+CodecDescriptor DescriptorOf(CodecKind kind, const std::shared_ptr<const RotationSet>& set,
+                             const CodecWish& wish) {
+  CodecDescriptor descriptor = DefaultOf(kind, set);
+  if (wish.group != 0) descriptor.group = wish.group;
+  if (wish.meta != MetaForm::kNone) descriptor.meta = wish.meta;
+  if (wish.packing != Packing::kNone) descriptor.packing = wish.packing;
+  if (wish.clip > 0.0f) {
+    descriptor.clip_k = descriptor.clip_v = wish.clip;
+    descriptor.clip_method = ClipMethod::kSort;
+  }
+  return descriptor;
+}
+
+uint64_t DifferentBytes(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+  if (a.size() != b.size()) return a.size();
+  uint64_t different = 0;
+  for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i] ? 1 : 0;
+  return different;
+}
+
 // The codec that the GPU's is measured against.
 CodecBackend TestedBackend() { return CodecBackend::kReference; }
 

@@ -11,6 +11,19 @@
 
 namespace crumb::codec_test {
 
+// What a case wants of a kind's codec; the neutral values keep the kind's own.
+struct CodecWish {
+  uint32_t group = 0;
+  MetaForm meta = MetaForm::kNone;
+  Packing packing = Packing::kNone;
+  float clip = 0.0f;  // more than 0: clips K and V, by sorting
+};
+CodecDescriptor DescriptorOf(CodecKind kind, const std::shared_ptr<const RotationSet>& set,
+                             const CodecWish& wish);
+
+// Bytes that differ; all of `a` where the sizes do.
+uint64_t DifferentBytes(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b);
+
 class CudaRig {
  public:
   struct Options {

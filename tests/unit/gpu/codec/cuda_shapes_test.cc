@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gpu/codec/cuda_codec.h"
+#include "gpu/codec/kind_traits.h"
 #include "tests/unit/gpu/codec/cuda_rig.h"
 
 namespace crumb::codec_test {
@@ -33,13 +34,8 @@ std::unique_ptr<CudaRig> MakeRig(const Shape& s, uint32_t pages) {
   spec.kv_heads = s.heads;
   spec.query_moment = true;
   const auto set = MakeSet(spec);
-  CodecDescriptor descriptor = DefaultOf(s.kind, set);
-  if (s.group != 0) descriptor.group = s.group;
-  if (s.meta != MetaForm::kNone) descriptor.meta = s.meta;
-  if (s.clip > 0.0f) {
-    descriptor.clip_k = descriptor.clip_v = s.clip;
-    descriptor.clip_method = ClipMethod::kSort;
-  }
+  const CodecDescriptor descriptor =
+      DescriptorOf(s.kind, set, {.group = s.group, .meta = s.meta, .clip = s.clip});
   const PartShape part = testing::MakePart({.layer_ids = {0},
                                             .heads = s.heads,
                                             .k_dim = s.dim,
@@ -50,13 +46,7 @@ std::unique_ptr<CudaRig> MakeRig(const Shape& s, uint32_t pages) {
       CudaRig::Options{.pages = pages, .tokens_per_slot = s.tokens_per_slot});
 }
 
-bool Rotates(CodecKind kind) { return kind != CodecKind::kNaiveInt2 && kind != CodecKind::kInt4; }
-
-uint64_t Differences(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-  uint64_t different = a.size() == b.size() ? 0 : a.size();
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) different += a[i] != b[i] ? 1 : 0;
-  return different;
-}
+bool Rotates(CodecKind kind) { return TraitsOf(kind).rotation != RotationUse::kNone; }
 
 // Encodes pages of which the last ones are partial, then decodes what the scalar codec made of
 // them.
@@ -76,7 +66,7 @@ void CheckBothWays(const Shape& s) {
     payloads.push_back(rig->cpu().payload);
     if (!rig->gpu().encodes()) continue;
     const auto got = rig->Payload(page);
-    EXPECT_LE(Differences(payloads[page], got), Rotates(s.kind) ? got.size() / 50 : 0)
+    EXPECT_LE(DifferentBytes(payloads[page], got), Rotates(s.kind) ? got.size() / 50 : 0)
         << "page " << page;
     EXPECT_EQ(rig->Report(page).bad_place, ~0ull);
   }
@@ -90,7 +80,8 @@ void CheckBothWays(const Shape& s) {
       ASSERT_TRUE(rig->cpu().Decode(tokens[page], frame));
       const auto got = rig->TakeRaw(page, tokens[page]);
       const bool exact = frame == Frame::kRotated || !Rotates(s.kind);
-      EXPECT_LE(Differences(rig->cpu().back, got), exact ? 0 : got.size() / 50) << "page " << page;
+      EXPECT_LE(DifferentBytes(rig->cpu().back, got), exact ? 0 : got.size() / 50)
+          << "page " << page;
     }
   }
 }
@@ -139,7 +130,7 @@ TEST(CudaShapesTest, ManyPages) {
   ASSERT_EQ(rig->cpu().Encode(raw, s.page_tokens).result, BlockResult::kOk);
   uint64_t wrong = 0;
   for (uint32_t page = 0; page < rig->pages(); ++page) {
-    wrong += Differences(rig->cpu().payload, rig->Payload(page)) != 0 ? 1 : 0;
+    wrong += DifferentBytes(rig->cpu().payload, rig->Payload(page)) != 0 ? 1 : 0;
   }
   EXPECT_EQ(wrong, 0u);
   rig->Poison();
@@ -174,7 +165,7 @@ TEST(CudaShapesTest, ConstantRowsWithClippedElements) {
       rig->PutRaw(0, raw);
       rig->Encode({s.page_tokens});
       const EncodeReport report = rig->cpu().Encode(raw, s.page_tokens);
-      EXPECT_EQ(Differences(rig->cpu().payload, rig->Payload(0)), 0u);
+      EXPECT_EQ(DifferentBytes(rig->cpu().payload, rig->Payload(0)), 0u);
       EXPECT_EQ(rig->Report(0).unfit == 0, report.fits);
     }
   }
