@@ -30,8 +30,7 @@ struct CrumbDispatch {
     const uint32_t warps = Warps<kBits, kSearch>(page_tokens, launch.shared_bytes);
     if (warps == 0) return cudaErrorInvalidConfiguration;
     const uint32_t blocks = std::min(launch.search.units, base.multiprocessors);
-    const bool large = launch.search.units >= kTilesEnough * base.multiprocessors * warps;
-    return LaunchKernel(&CrumbEncode<kDim, kBits, kSearch>, base, !large, dim3(blocks), warps * 32,
+    return LaunchKernel(&CrumbEncode<kDim, kBits, kSearch>, base, dim3(blocks), warps * 32,
                         CrumbBlock<kDim, kBits, kSearch>::Bytes(warps, page_tokens), base.batch,
                         launch.search, base.heads, base.heads_count, base.scales);
   }
@@ -46,10 +45,10 @@ struct CrumbDispatch {
   static cudaError_t RunValues(const CudaCrumbLaunch& launch) {
     using K = CrumbValuesKernel<kDim, kBits>;
     const CudaLaunch& base = launch.base;
-    const Grid grid = GridOf(base, K::kTiles, K::kBlocks);
-    return LaunchKernel(&CrumbValues<kDim, kBits>, base, launch.follows || !grid.large, grid.blocks,
-                        K::kThreads, sizeof(typename K::Shared), base.batch, launch.search,
-                        launch.follows, base.heads, base.heads_count, base.scales);
+    const dim3 grid = GridOf(base, K::kTiles, K::kBlocks);
+    return LaunchKernel(&CrumbValues<kDim, kBits>, base, grid, K::kThreads,
+                        sizeof(typename K::Shared), base.batch, launch.search, launch.follows,
+                        base.heads, base.heads_count, base.scales);
   }
 
   static cudaError_t Launch(const CudaCrumbLaunch& launch) {

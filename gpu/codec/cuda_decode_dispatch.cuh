@@ -14,10 +14,9 @@ struct DecodeDispatch {
     using K = DecodeKernel<kDim, kBits, kGrouped, kBase>;
     const auto kernel = &Decode<kDim, kBits, kGrouped, kBase>;
     if (launch == nullptr) return Prepare(kernel, sizeof(typename K::Shared));
-    const Grid grid = GridOf(*launch, K::kTiles, K::kBlocks);
-    return LaunchKernel(kernel, *launch, !grid.large, grid.blocks, K::kThreads,
-                        sizeof(typename K::Shared), launch->batch, launch->heads,
-                        launch->heads_count, launch->scales);
+    const dim3 grid = GridOf(*launch, K::kTiles, K::kBlocks);
+    return LaunchKernel(kernel, *launch, grid, K::kThreads, sizeof(typename K::Shared),
+                        launch->batch, launch->heads, launch->heads_count, launch->scales);
   }
 
   template <int kBits>

@@ -14,10 +14,9 @@ struct EncodeDispatch {
     using K = EncodeKernel<kDim, kBits, kGrouped, kBase>;
     const auto kernel = &Encode<kDim, kBits, kGrouped, kBase>;
     if (launch == nullptr) return Prepare(kernel, sizeof(typename K::Shared));
-    const Grid grid = GridOf(*launch, K::kTiles, K::kBlocks);
-    return LaunchKernel(kernel, *launch, !grid.large, grid.blocks, K::kThreads,
-                        sizeof(typename K::Shared), launch->batch, launch->heads,
-                        launch->heads_count);
+    const dim3 grid = GridOf(*launch, K::kTiles, K::kBlocks);
+    return LaunchKernel(kernel, *launch, grid, K::kThreads, sizeof(typename K::Shared),
+                        launch->batch, launch->heads, launch->heads_count);
   }
 
   template <int kBits>

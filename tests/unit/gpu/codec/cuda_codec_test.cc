@@ -153,7 +153,8 @@ TEST(CudaCodecTest, AnyBytesDecodeAndHarmNothingElse) {
     SCOPED_TRACE(NameOf(c));
     const auto rig = MakeRig(c);
     const std::vector<uint32_t> tokens = TokensOf(c);
-    std::vector<std::vector<uint8_t>> payloads(rig->pages(), rig->Payload(0));
+    std::vector<std::vector<uint8_t>> payloads(
+        rig->pages(), std::vector<uint8_t>(rig->gpu().layout().payload_bytes()));
     for (uint32_t page = 0; page < rig->pages(); ++page) {
       for (uint8_t& byte : payloads[page]) byte = static_cast<uint8_t>(rng.Below(256));
       rig->SetPayload(page, payloads[page]);
