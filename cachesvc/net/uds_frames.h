@@ -18,6 +18,8 @@ inline constexpr uint16_t kUdsVersion = 1;
 inline constexpr size_t kUdsHeaderBytes = 16;
 inline constexpr size_t kUdsLendBytes = kUdsHeaderBytes + 8;
 inline constexpr size_t kUdsFrameBytesMax = kUdsHeaderBytes + kWireMessageBytesMax;
+inline constexpr size_t kUdsGpuShareBytes = 104;  // gpu/device/gpu_share.h
+inline constexpr size_t kUdsGpuEventBytes = 64;
 inline constexpr uint32_t kUdsRkeyBytes = 16;  // file, offset: the key inside an RkeyFrame
 
 // Numbers never change; new ones go behind.

@@ -15,24 +15,12 @@
 #include "cachesvc/base/status.h"
 #include "gpu/codec/codec_plan.h"
 #include "gpu/codec/cuda_launch.h"
-#include "gpu/codec/page_codec.h"
+#include "gpu/codec/gpu_codec.h"
 #include "gpu/device/cuda_memory.h"
-#include "gpu/device/stream_queue.h"
 
 namespace crumb {
 
-// Pages of one launch, and where their rows lie in the worker's memory. All of it device-visible.
-struct CudaPages {
-  const CudaPlace* places = nullptr;  // [tensor], layers in part order, K then V
-  const CudaPage* pages = nullptr;
-  const uint32_t* slots = nullptr;
-  CudaPageReport* reports = nullptr;  // [page], reset by ResetReports; encode only
-  uint32_t count = 0;
-  uint32_t tokens_per_slot = 0;
-  bool aligned = false;  // every address and stride of `places` is a multiple of 16
-};
-
-class CudaCodec {
+class CudaCodec final : public GpuCodec {
  public:
   // FAILED_PRECONDITION: no kernel for this part (head dims other than 64, 128 and 256, groups
   // below 16 elements) or too little shared memory on the device; the message names layer, tensor
@@ -43,20 +31,19 @@ class CudaCodec {
       std::shared_ptr<const RotationSet> rotations, int device);
 
   const PayloadLayout& layout() const { return plan_.layout(); }
-  // Whether Encode exists for this descriptor and fits the device; else only Decode, and the status
-  // says why.
-  bool encodes() const { return encode_status_.ok(); }
+  const CodecDescriptor& descriptor() const override { return plan_.descriptor(); }
+  int device() const override { return device_; }
+  uint32_t payload_bytes() const override { return plan_.layout().payload_bytes(); }
+  // Whether Encode exists for this descriptor and fits the device; the status says why not.
+  bool encodes() const override { return encode_status_.ok(); }
   const absl::Status& encode_status() const { return encode_status_; }
 
-  // Puts the launches on `stream`. Rows from a page's `tokens` on are neither read nor written.
-  // REQUIRES: pages.count >= 1; payloads 16-byte aligned, of layout().payload_bytes(); slots and
-  // places checked against the worker's regions, addresses and strides even; all of it unchanged
-  // until the stream has passed; the codec's device current on this thread. An error names CUDA's.
-  absl::Status Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const;
-  // REQUIRES: encodes(). All of each payload is written, unless its report names a bad place.
+  // REQUIRES besides: addresses and strides of places are even.
+  absl::Status Decode(const CudaPages& pages, Frame frame, StreamHandle stream) const override;
   // `effort` matters to the crumb kinds alone.
-  absl::Status Encode(const CudaPages& pages, Effort effort, StreamHandle stream) const;
-  absl::Status ResetReports(const CudaPages& pages, StreamHandle stream) const;
+  absl::Status Encode(const CudaPages& pages, Effort effort, StreamHandle stream) const override;
+  absl::Status ResetReports(const CudaPages& pages, StreamHandle stream) const override;
+  EncodeReport ReportOf(const CudaPageReport& report) const override;
 
  private:
   struct Group {  // launched together

@@ -67,6 +67,18 @@ struct CudaPageReport {
   float energy[2];               // of the rotated rows; crumb: of the rows as they were put
 };
 
+struct CudaBadPlace {
+  bool found = false;
+  uint32_t tensor = 0, head = 0, token = 0;
+};
+constexpr CudaBadPlace BadPlaceOf(const CudaPageReport& report) {
+  constexpr uint32_t kPart = 0xfffff;
+  if (report.bad_place == ~0ull) return {};
+  return {true, static_cast<uint32_t>(report.bad_place >> 40),
+          static_cast<uint32_t>(report.bad_place >> 20) & kPart,
+          static_cast<uint32_t>(report.bad_place) & kPart};
+}
+
 // One launch: every page in every tensor.
 struct CudaBatch {
   const CudaPlace* places;  // [tensor]

@@ -1,0 +1,79 @@
+// GPU memory that a worker lends: handles travel over the unix socket, the control thread turns
+// them into mappings (opening one waits for the device), and the engine's kernels read and write
+// them. The transport moves no byte of it: it knows who lends what, holds it for transfers, and
+// lets it go when the worker is gone. One thread, the transport's.
+#ifndef CRUMB_CACHESVC_NET_GPU_MEMORY_H_
+#define CRUMB_CACHESVC_NET_GPU_MEMORY_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cachesvc/net/mapped_memory.h"
+#include "cachesvc/net/transport.h"
+#include "cachesvc/net/uds_frames.h"
+
+namespace crumb {
+
+class GpuLink;  // gpu/codec/gpu_link.h: a peer's way to its GPU; here only kept
+
+// Device memory of a peer, mapped here.
+struct GpuMapping {
+  uint64_t address = 0;  // a device address of this process
+  uint64_t bytes = 0;
+  uint64_t id = 0;                // the mapper's; 0: nothing is mapped
+  std::shared_ptr<GpuLink> link;  // one for all mappings of a peer
+};
+
+struct GpuOffer {
+  uint64_t token = 0;                              // comes back with the answer
+  std::array<uint8_t, kUdsGpuShareBytes> share{};  // gpu/device/gpu_share.h, unchecked
+  std::array<uint8_t, kUdsGpuEventBytes> event{};  // records where the worker's streams are
+  std::shared_ptr<GpuLink> link;  // of the peer's earlier offers, or null: one is made
+};
+
+struct GpuAnswer {
+  uint64_t token = 0;
+  UdsRefusal refusal = UdsRefusal::kNone;
+  GpuMapping mapping;
+};
+
+// What turns offers into mappings, on a thread that may wait. Called by the transport's thread; the
+// daemon wakes that thread when an answer is there.
+class GpuMapper {
+ public:
+  virtual ~GpuMapper() = default;
+  // False: too many at once.
+  virtual bool Map(const GpuOffer& offer) = 0;
+  virtual size_t Poll(absl::Span<GpuAnswer> answers) = 0;
+  // Nothing of this process uses it any more. Never waits.
+  virtual void Unmap(GpuMapping mapping) = 0;
+};
+
+struct GpuHold {
+  std::vector<uint32_t> files;  // the transport's own, until Release
+  PeerId peer;                  // value 0: nothing is held
+  bool held() const { return peer.value != 0; }
+};
+
+// What a transport offers besides moving bytes, for peers that lend GPU memory.
+class GpuMemory {
+ public:
+  virtual ~GpuMemory() = default;
+  // The link of a region set in GPU memory; null: it is in host memory, or not there. A set never
+  // mixes both. Valid while the peer is there or a hold is on it.
+  virtual GpuLink* LinkOf(PeerId peer, uint32_t region_set) const = 0;
+  // Device addresses of the set's regions, in their order. REQUIRES: LinkOf is not null.
+  virtual std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const = 0;
+  // kOk: the set stays mapped until Release, whatever becomes of the peer, and counts as one of its
+  // transfers; its kPeerDown comes after the Release. Else nothing is held: kBusy, kUnavailable.
+  virtual BlockResult HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) = 0;
+  // False: the peer went away or was closed meanwhile, and the transfer counts as failed.
+  virtual bool ReleaseGpu(GpuHold* hold, MappedUse use, uint64_t bytes) = 0;
+};
+
+}  // namespace crumb
+
+#endif  // CRUMB_CACHESVC_NET_GPU_MEMORY_H_
