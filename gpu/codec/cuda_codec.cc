@@ -14,6 +14,7 @@
 #include "gpu/codec/cuda_image.h"
 #include "gpu/codec/cuda_metric_image.h"
 #include "gpu/codec/kind_traits.h"
+#include "gpu/codec/page_report.h"
 #include "gpu/codec/quantise_affine.h"
 #include "gpu/device/cuda_status.h"
 
@@ -368,22 +369,7 @@ absl::Status CudaCodec::ResetReports(const CudaPages& pages, StreamHandle stream
 }
 
 EncodeReport CudaCodec::ReportOf(const CudaPageReport& report) const {
-  EncodeReport out;
-  out.fits = report.unfit == 0;
-  out.error_k = report.error[0];
-  out.energy_k = report.energy[0];
-  out.error_v = report.error[1];
-  out.energy_v = report.energy[1];
-  out.rows_static = report.rows_static;
-  const CudaBadPlace bad = BadPlaceOf(report);
-  const auto& tensors = plan_.layout().tensors();
-  if (!bad.found || bad.tensor >= tensors.size()) return out;
-  out.result = BlockResult::kNonFinite;
-  out.bad_layer_id = tensors[bad.tensor].layer_id;
-  out.bad_is_v = tensors[bad.tensor].is_v;
-  out.bad_head = bad.head;
-  out.bad_token = bad.token;
-  return out;
+  return EncodeReportOf(report, plan_.layout());
 }
 
 }  // namespace crumb

@@ -52,7 +52,8 @@ struct GpuDone {
 struct GpuLinkParts {
   std::unique_ptr<StreamQueue> queue;
   // Puts a wait for what the worker's streams did so far on the stream; empty: none is needed.
-  // Called once for the jobs of a turn, before the first launch.
+  // Called once for the jobs of a turn, before the first launch or copy; where it fails, no job of
+  // the turn runs.
   std::function<absl::Status(StreamHandle)> wait_for_worker;
   MutableBytes host;            // pinned, kGpuLinkHostBytes
   uint8_t* device = nullptr;    // device memory, kGpuLinkDeviceBytes
@@ -73,14 +74,16 @@ class GpuLink {
   ~GpuLink();  // waits for what was submitted
 
   int device() const;
-  // A table for the jobs that name it; copied to the device before any of them runs.
-  // RESOURCE_EXHAUSTED: tables or tensors; `tokens_per_slot` >= 1.
+  // A table for the jobs that name it, in the order of the codec's tensors, those without elements
+  // included; copied to the device before any of them runs. RESOURCE_EXHAUSTED: tables or tensors;
+  // INVALID_ARGUMENT: no places, an odd address or stride. REQUIRES: `tokens_per_slot` >= 1.
   absl::StatusOr<uint32_t> AddPlaces(absl::Span<const CudaPlace> places, uint32_t tokens_per_slot);
   // REQUIRES: no job of it is in flight.
   void DropPlaces(uint32_t table);
 
   // False: full, or health() is not OK. Everything accepted comes back from Poll exactly once, in
-  // any order. Nothing reaches the GPU before Flush.
+  // any order. Nothing reaches the GPU before Flush. REQUIRES: the codec is of this device, and
+  // encodes for kEncode; slots that hold the tokens; a copy of less than 300 slices.
   bool Submit(const GpuJob& job);
   // Launches what was submitted, as far as there is room in the queue; the rest stays and goes with
   // the next.
