@@ -37,18 +37,19 @@ struct GpuOffer {
 struct GpuAnswer {
   uint64_t token = 0;
   UdsRefusal refusal = UdsRefusal::kNone;
-  GpuMapping mapping;
+  GpuMapping mapping;  // at least as long as what was offered; refused: empty, without a link
 };
 
 // What turns offers into mappings, on a thread that may wait. Called by the transport's thread; the
-// daemon wakes that thread when an answer is there.
+// daemon wakes that thread when an answer is there. Outlives the transport; what that never took an
+// answer for stays the mapper's.
 class GpuMapper {
  public:
   virtual ~GpuMapper() = default;
-  // False: too many at once.
+  // False: too many at once. Else one answer comes, however late: its peer may be gone by then.
   virtual bool Map(const GpuOffer& offer) = 0;
   virtual size_t Poll(absl::Span<GpuAnswer> answers) = 0;
-  // Nothing of this process uses it any more. Never waits.
+  // Nothing of this process uses it any more, but for other mappings of the same link. Never waits.
   virtual void Unmap(GpuMapping mapping) = 0;
 };
 
@@ -62,13 +63,14 @@ struct GpuHold {
 class GpuMemory {
  public:
   virtual ~GpuMemory() = default;
-  // The link of a region set in GPU memory; null: it is in host memory, or not there. A set never
-  // mixes both. Valid while the peer is there or a hold is on it.
+  // The link of a region set in GPU memory; null: it is in host memory, not there, or some of it
+  // was taken back. A set never mixes both. Valid while the peer lends it or a hold is on it.
   virtual GpuLink* LinkOf(PeerId peer, uint32_t region_set) const = 0;
   // Device addresses of the set's regions, in their order. REQUIRES: LinkOf is not null.
   virtual std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const = 0;
   // kOk: the set stays mapped until Release, whatever becomes of the peer, and counts as one of its
-  // transfers; its kPeerDown comes after the Release. Else nothing is held: kBusy, kUnavailable.
+  // transfers; its kPeerDown comes after the Release. Else nothing is held: kBusy, kUnavailable,
+  // kInvalid (LinkOf is null).
   virtual BlockResult HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) = 0;
   // False: the peer went away or was closed meanwhile, and the transfer counts as failed.
   virtual bool ReleaseGpu(GpuHold* hold, MappedUse use, uint64_t bytes) = 0;

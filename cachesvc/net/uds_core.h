@@ -10,22 +10,15 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/worker_pool.h"
-#include "cachesvc/net/bounded_ring.h"
 #include "cachesvc/net/message_slots.h"
+#include "cachesvc/net/uds_gpu.h"
 #include "cachesvc/net/uds_records.h"
-#include "cachesvc/net/uds_socket.h"
 #include "cachesvc/net/uds_transport.h"
 
 namespace crumb {
-
-// What epoll calls descriptors that are no peer's; the number of a peer is larger.
-inline constexpr uint64_t kUdsListener = 1;
-inline constexpr uint64_t kUdsTimer = 2;
-inline constexpr uint64_t kUdsPool = 3;
 
 class UdsCore {
  public:
@@ -48,6 +41,7 @@ class UdsCore {
 
   // uds_lend.cc, the worker's half
   absl::StatusOr<Region> Lend(const SharedRange& range);
+  absl::StatusOr<Region> LendGpu(const GpuRange& range);
   void Unlend(const Region& region);
 
   // uds_files.cc, the daemon's half
@@ -55,7 +49,15 @@ class UdsCore {
   BlockResult Hold(const Transfer& transfer, MappedUse use, MappedHold* hold);
   bool Release(MappedHold* hold, MappedUse use, uint64_t bytes);
   BlockResult StartCopy(const Transfer& transfer, MappedUse use);  // uds_copies.cc
+  UdsFile& file(uint32_t index) { return files_[index]; }
+  uint32_t NewFile(UdsPeerRecord* peer, uint64_t name, const UdsMapping& mapping);
+  void AnswerLend(UdsPeerRecord* peer, uint64_t file, UdsRefusal refusal);
+  void UnmapIfUnused(uint32_t file);
+  bool CanHold(const UdsPeerRecord& peer) const;
+  void BeginHold(UdsPeerRecord* peer);
+  bool EndHold(PeerId id, MappedUse use, uint64_t bytes);
 
+  UdsGpu gpu;
   std::string path;
   PeerId newest;
   UdsStats uds_stats;
@@ -96,17 +98,17 @@ class UdsCore {
   // uds_lend.cc
   UdsLentFile* FindLent(uint64_t name);
   absl::Status WaitFor(uint64_t until_us, short events);
-  absl::Status GiveFile(uint64_t name, int fd);
+  absl::Status Give(const UdsFrame& frame, int fd, uint64_t timeout_us);
   absl::StatusOr<uint64_t> FileFor(const SharedRange& range);
+  absl::StatusOr<uint64_t> GiveNew(UdsLentFile file, UdsFrame frame, int fd);
+  Region Named(const UdsRkey& place, const RegionRange& range);
   void TakeAnswer(UdsPeerRecord* peer, const UdsFrame& frame);
 
   // uds_files.cc
-  void AcceptFile(UdsPeerRecord* peer, const UdsFrame& frame, int fd);
+  void Accept(UdsPeerRecord* peer, const UdsFrame& frame, int fd);
   UdsRefusal MapFile(UdsPeerRecord* peer, const UdsFrame& frame, int fd);
   void ForgetFile(UdsPeerRecord* peer, uint64_t file);
-  absl::Status Resolve(const UdsPeerRecord& peer, const RegionSet& set,
-                       std::vector<UdsRange>* out) const;
-  void UnmapIfUnused(uint32_t file);
+  absl::Status Resolve(const UdsPeerRecord& peer, const RegionSet& set, UdsSet* out) const;
   void ForgetAllFiles(UdsPeerRecord* peer);
 
   // uds_copies.cc

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cachesvc/base/bytes.h"
+#include "cachesvc/base/check.h"
 
 namespace crumb {
 namespace {
@@ -12,6 +13,13 @@ template <typename T>
 void Put(T value, size_t* at, uint8_t* out) {
   std::memcpy(out + *at, &value, sizeof(value));
   *at += sizeof(value);
+}
+
+constexpr size_t kHandleBytes = 64;  // of a GpuShare, at its start
+
+void PutBytes(Bytes bytes, size_t* at, uint8_t* out) {
+  std::memcpy(out + *at, bytes.data(), bytes.size());
+  *at += bytes.size();
 }
 
 bool HasValue(UdsFrameKind kind) {
@@ -38,6 +46,15 @@ bool ParseUdsFrame(Bytes packet, UdsFrame* out) {
       return file != 0 && reader.done();
     case UdsFrameKind::kUnlend:
       return file != 0 && reader.done();
+    case UdsFrameKind::kLendGpu: {
+      if (packet.size() != kUdsLendGpuBytes) return false;
+      out->share = packet.subspan(kUdsHeaderBytes, kUdsGpuShareBytes);
+      out->event = packet.subspan(kUdsHeaderBytes + kUdsGpuShareBytes);
+      UdsGpuShare share;
+      if (file == 0 || !ParseUdsGpuShare(out->share, &share)) return false;
+      out->value = share.bytes;
+      return true;
+    }
   }
   return false;
 }
@@ -49,6 +66,32 @@ UdsFrameBytes MakeUdsFrame(const UdsFrame& frame) {
   Put(static_cast<uint16_t>(frame.kind), &out.size, out.bytes.data());
   Put(frame.file, &out.size, out.bytes.data());
   if (HasValue(frame.kind)) Put(frame.value, &out.size, out.bytes.data());
+  if (frame.kind != UdsFrameKind::kLendGpu) return out;
+  CRUMB_CHECK(frame.share.size() == kUdsGpuShareBytes && frame.event.size() == kUdsGpuEventBytes);
+  PutBytes(frame.share, &out.size, out.bytes.data());
+  PutBytes(frame.event, &out.size, out.bytes.data());
+  return out;
+}
+
+bool ParseUdsGpuShare(Bytes share, UdsGpuShare* out) {
+  ByteReader reader(share);
+  (void)reader.ReadArray<kHandleBytes>();
+  out->device = reader.ReadArray<16>();
+  out->allocation_bytes = reader.Read<uint64_t>();
+  out->offset = reader.Read<uint64_t>();
+  out->bytes = reader.Read<uint64_t>();
+  return reader.done() && out->bytes != 0 && out->offset < out->allocation_bytes &&
+         out->bytes <= out->allocation_bytes - out->offset;
+}
+
+std::array<uint8_t, kUdsGpuShareBytes> WholeUdsGpuShare(Bytes share) {
+  UdsGpuShare parts;
+  CRUMB_CHECK(ParseUdsGpuShare(share, &parts));
+  std::array<uint8_t, kUdsGpuShareBytes> out;
+  std::memcpy(out.data(), share.data(), share.size());
+  size_t at = kUdsGpuShareBytes - 2 * sizeof(uint64_t);
+  Put(uint64_t{0}, &at, out.data());
+  Put(parts.allocation_bytes, &at, out.data());
   return out;
 }
 

@@ -20,6 +20,7 @@ inline constexpr size_t kUdsLendBytes = kUdsHeaderBytes + 8;
 inline constexpr size_t kUdsFrameBytesMax = kUdsHeaderBytes + kWireMessageBytesMax;
 inline constexpr size_t kUdsGpuShareBytes = 104;  // gpu/device/gpu_share.h
 inline constexpr size_t kUdsGpuEventBytes = 64;
+inline constexpr size_t kUdsLendGpuBytes = kUdsHeaderBytes + kUdsGpuShareBytes + kUdsGpuEventBytes;
 inline constexpr uint32_t kUdsRkeyBytes = 16;  // file, offset: the key inside an RkeyFrame
 
 // Numbers never change; new ones go behind.
@@ -28,6 +29,7 @@ enum class UdsFrameKind : uint16_t {
   kLend = 2,     // with one descriptor; u64: bytes of the file, from its start, that are lent
   kLent = 3,     // answer; u64: 0, or a UdsRefusal
   kUnlend = 4,
+  kLendGpu = 5,  // a GpuShare and the handle of an event; answered like kLend
 };
 enum class UdsRefusal : uint64_t {
   kNone = 0,
@@ -35,23 +37,40 @@ enum class UdsRefusal : uint64_t {
   kTooShort = 2,   // the file is shorter than what is lent
   kTooMany = 3,    // files or bytes of this peer
   kNoMapping = 4,  // the kernel refused
+  kNoGpu = 5,      // the daemon has none, or not this one
+  kNotShared = 6,  // CUDA will not map it
+  kOtherGpu = 7,   // this peer lends memory of another GPU, or with another event
 };
 
 struct UdsFrame {
   UdsFrameKind kind = UdsFrameKind::kMessage;
   uint64_t file = 0;   // kLend, kLent, kUnlend: chosen by the lender, never 0; kMessage: 0
-  uint64_t value = 0;  // kLend, kLent
-  Bytes message = {};  // kMessage: a view into the input
+  uint64_t value = 0;  // kLend, kLent; kLendGpu: bytes of the range, out of `share`
+  Bytes message = {};  // kMessage; this and the next two are views into the input
+  Bytes share = {};    // kLendGpu: kUdsGpuShareBytes, a range that lies in its allocation
+  Bytes event = {};    // kLendGpu: kUdsGpuEventBytes
 };
 bool ParseUdsFrame(Bytes packet, UdsFrame* out);
 
 // All frames but messages, and the header of those.
 struct UdsFrameBytes {
-  std::array<uint8_t, kUdsLendBytes> bytes{};
+  std::array<uint8_t, kUdsLendGpuBytes> bytes{};
   size_t size = 0;
   Bytes span() const { return {bytes.data(), size}; }
 };
 UdsFrameBytes MakeUdsFrame(const UdsFrame& frame);
+
+// What this layer reads of a GpuShare: it does not know the GPU's.
+struct UdsGpuShare {
+  std::array<uint8_t, 16> device{};  // which GPU, by its id
+  uint64_t allocation_bytes = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+// False: another length, an empty range, or one that passes its allocation.
+bool ParseUdsGpuShare(Bytes share, UdsGpuShare* out);
+// The same allocation, all of it. REQUIRES: it parses.
+std::array<uint8_t, kUdsGpuShareBytes> WholeUdsGpuShare(Bytes share);
 
 // The key that names lent memory inside an RkeyFrame.
 struct UdsRkey {

@@ -27,6 +27,21 @@ absl::Status WhyRefused(UdsRefusal refusal) {
       return absl::ResourceExhaustedError(
           "Lend: the daemon has as many files or bytes of this worker as it takes: lend fewer, "
           "larger files");
+    case UdsRefusal::kNoGpu:
+      return absl::FailedPreconditionError(
+          "Lend: the daemon uses no GPU, or does not see this one: build it with CUDA, start it "
+          "where the GPU is visible (CUDA_VISIBLE_DEVICES, the container's devices), and see what "
+          "its log says of GPUs");
+    case UdsRefusal::kNotShared:
+      return absl::FailedPreconditionError(
+          "Lend: CUDA could not map the memory in the daemon: give both one container or PID and "
+          "IPC namespace, lend memory of cudaMalloc (not of a CUDA pool, nor of PyTorch's "
+          "expandable segments: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False), and see the "
+          "daemon's log for CUDA's word");
+    case UdsRefusal::kOtherGpu:
+      return absl::InvalidArgumentError(
+          "Lend: one connection lends memory of one GPU, with one event: use a client of its own "
+          "for each GPU");
     case UdsRefusal::kNone:
     case UdsRefusal::kNoMapping:
       break;
@@ -75,10 +90,10 @@ absl::Status UdsCore::WaitFor(uint64_t until_us, short events) {
   return absl::OkStatus();
 }
 
-absl::Status UdsCore::GiveFile(uint64_t name, int fd) {
-  const uint64_t until = clock_.now_us() + options_.lend_timeout_us;
-  const UdsFrameBytes frame = MakeUdsFrame(
-      {.kind = UdsFrameKind::kLend, .file = name, .value = FindLent(name)->bytes, .message = {}});
+absl::Status UdsCore::Give(const UdsFrame& lend, int fd, uint64_t timeout_us) {
+  const uint64_t until = clock_.now_us() + timeout_us;
+  const uint64_t name = lend.file;
+  const UdsFrameBytes frame = MakeUdsFrame(lend);
   for (;;) {  // ends at `until` at the latest
     UdsPeerRecord* peer = FindOpen(daemon_);
     if (peer == nullptr) return absl::UnavailableError("Lend: the daemon is gone");
@@ -113,11 +128,21 @@ absl::StatusOr<uint64_t> UdsCore::FileFor(const SharedRange& range) {
     const bool same = file.device == info.st_dev && file.inode == info.st_ino;
     if (same && range.offset + range.bytes <= file.bytes) return file.name;
   }
-  const uint64_t name = ++last_file_;
-  lent_.push_back({.name = name, .device = info.st_dev, .inode = info.st_ino, .bytes = size});
-  const absl::Status given = GiveFile(name, range.fd);
+  UdsLentFile file;
+  file.device = info.st_dev;
+  file.inode = info.st_ino;
+  file.bytes = size;
+  return GiveNew(file, {.kind = UdsFrameKind::kLend, .value = size}, range.fd);
+}
+
+absl::StatusOr<uint64_t> UdsCore::GiveNew(UdsLentFile file, UdsFrame frame, int fd) {
+  const uint64_t name = file.name = frame.file = ++last_file_;
+  lent_.push_back(file);
+  const bool slow = frame.kind == UdsFrameKind::kLendGpu;
+  const absl::Status given =
+      Give(frame, fd, slow ? options_.lend_gpu_timeout_us : options_.lend_timeout_us);
   if (given.ok()) return name;
-  std::erase_if(lent_, [name](const UdsLentFile& file) { return file.name == name; });
+  std::erase_if(lent_, [name](const UdsLentFile& other) { return other.name == name; });
   if (UdsPeerRecord* peer = FindOpen(daemon_); peer != nullptr && absl::IsDeadlineExceeded(given)) {
     Fail(peer);  // whether it has the file is not known
   }
@@ -130,8 +155,39 @@ absl::StatusOr<Region> UdsCore::Lend(const SharedRange& range) {
     return absl::InvalidArgumentError("Lend: the range passes the end of the address space");
   }
   CRUMB_ASSIGN(const uint64_t name, FileFor(range));
-  ++FindLent(name)->regions;
-  const auto key = MakeUdsRkey({.file = name, .offset = range.offset});
+  return Named({.file = name, .offset = range.offset}, {range.address, range.bytes});
+}
+
+absl::StatusOr<Region> UdsCore::LendGpu(const GpuRange& range) {
+  if (FindOpen(daemon_) == nullptr) return absl::UnavailableError("Lend: not connected");
+  UdsGpuShare parts;
+  if (!ParseUdsGpuShare(range.share, &parts)) {
+    return absl::InvalidArgumentError("Lend: no handle of GPU memory: see ShareGpuMemory");
+  }
+  const uint64_t all = parts.allocation_bytes;
+  if (range.bytes == 0 || range.offset > all || range.bytes > all - range.offset ||
+      range.bytes > UINT64_MAX - range.address) {
+    return absl::InvalidArgumentError(absl::StrCat("Lend: ", range.bytes, " bytes at offset ",
+                                                   range.offset, " of an allocation of ", all));
+  }
+  UdsLentFile file;
+  file.share = WholeUdsGpuShare(range.share);
+  file.bytes = all;
+  const RegionRange named = {range.address, range.bytes};
+  for (const UdsLentFile& known : lent_) {
+    if (known.share == file.share) {
+      return Named({.file = known.name, .offset = range.offset}, named);
+    }
+  }
+  const UdsFrame frame{.kind = UdsFrameKind::kLendGpu, .share = file.share, .event = range.event};
+  CRUMB_ASSIGN(const uint64_t name, GiveNew(file, frame, -1));
+  return Named({.file = name, .offset = range.offset}, named);
+}
+
+// A region of a file that the other side has.
+Region UdsCore::Named(const UdsRkey& place, const RegionRange& range) {
+  ++FindLent(place.file)->regions;
+  const auto key = MakeUdsRkey(place);
   return Region{.address = range.address,
                 .bytes = range.bytes,
                 .rkey = EncodeRkey({.address = range.address, .bytes = range.bytes, .key = key})};

@@ -67,7 +67,8 @@ void UdsCore::HandleFrame(UdsPeerRecord* peer, const UdsFrame& frame, int fd) {
     case UdsFrameKind::kMessage:
       return TakeMessage(peer, frame.message);
     case UdsFrameKind::kLend:
-      return worker_half || !peer->heard ? Malformed(peer) : AcceptFile(peer, frame, fd);
+    case UdsFrameKind::kLendGpu:
+      return worker_half || !peer->heard ? Malformed(peer) : Accept(peer, frame, fd);
     case UdsFrameKind::kUnlend:
       return worker_half ? Malformed(peer) : ForgetFile(peer, frame.file);
     case UdsFrameKind::kLent:

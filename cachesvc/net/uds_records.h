@@ -5,9 +5,11 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <vector>
 
 #include "cachesvc/net/bounded_ring.h"
+#include "cachesvc/net/gpu_memory.h"
 #include "cachesvc/net/peer_regions.h"
 #include "cachesvc/net/slot_pool.h"
 #include "cachesvc/net/uds_socket.h"
@@ -16,6 +18,11 @@
 namespace crumb {
 
 class UdsCore;
+
+// What epoll calls descriptors that are no peer's; the number of a peer is larger.
+inline constexpr uint64_t kUdsListener = 1;
+inline constexpr uint64_t kUdsTimer = 2;
+inline constexpr uint64_t kUdsPool = 3;
 
 inline constexpr uint32_t kNoUdsFile = UINT32_MAX;
 
@@ -27,13 +34,17 @@ struct UdsRange {     // a region, as this process sees it
   RegionRange named;  // what its lender calls it
   uint32_t file = 0;  // index into UdsCore::files_
   uint32_t generation = 0;
-  uint8_t* at = nullptr;
+  uint8_t* at = nullptr;     // host memory
+  uint64_t gpu_address = 0;  // GPU memory
 };
 
 struct UdsSet {
   uint32_t number = 0;
   std::vector<UdsRange> ranges;
   std::vector<RegionRange> named;  // of ranges, for the common check
+  bool gpu = false;
+  GpuLink* link = nullptr;          // of a GPU set all of whose memory is lent
+  std::vector<uint32_t> gpu_files;  // indices, each once
 };
 
 struct UdsSendRecord {
@@ -59,14 +70,23 @@ struct UdsPeerRecord {
   std::vector<uint32_t> files;  // indices
 };
 
-// A file that a peer lends, mapped.
+// Memory of a GPU that a peer lends.
+struct UdsGpuFile {
+  std::array<uint8_t, 16> device{};
+  std::array<uint8_t, kUdsGpuEventBytes> event{};
+  bool pending = true;  // the mapper has not answered: neither mapped nor lent yet
+  GpuMapping mapping;
+};
+
+// A file that a peer lends, mapped; or memory of a GPU, which counts as one.
 struct UdsFile {
   bool used = false;
   bool lent = false;  // false: taken back, or its peer is gone
   uint64_t name = 0;  // the lender's
   uint32_t generation = 0;
   uint32_t holds = 0;
-  UdsMapping mapping;
+  UdsMapping mapping;               // GPU memory: its size alone
+  std::unique_ptr<UdsGpuFile> gpu;  // null: host memory
 };
 
 struct UdsCopy {
@@ -83,6 +103,7 @@ struct UdsLentFile {
   uint64_t name = 0;
   dev_t device = 0;
   ino_t inode = 0;
+  std::array<uint8_t, kUdsGpuShareBytes> share{};  // GPU memory, where device and inode are 0
   uint64_t bytes = 0;
   uint32_t regions = 0;
   bool answered = false;

@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<UdsCore>> UdsCore::Create(const UdsOptions& optio
 }
 
 UdsCore::UdsCore(const UdsOptions& options, int epoll_fd, int timer_fd)
-    : options_(options),
+    : gpu(this, options),
+      options_(options),
       epoll_(epoll_fd),
       timer_(timer_fd),
       receive_slots_(options.messages_max),
@@ -63,7 +64,9 @@ UdsCore::~UdsCore() {
     if (pool_->Poll(absl::MakeSpan(tokens)) == 0) usleep(100);
   }
   pool_.reset();
-  for (const UdsFile& file : files_) {
+  gpu.TakeAnswers();
+  for (UdsFile& file : files_) {
+    if (file.used && file.gpu != nullptr) gpu.Unmap(&file);
     if (file.used) UdsUnmap(file.mapping);
   }
   if (listen_ >= 0) {
@@ -84,6 +87,7 @@ void UdsCore::Progress() {
   const int count = epoll_wait(epoll_, ready.data(), kReadyMax, 0);
   for (int i = 0; i < count; ++i) OnReady(ready[static_cast<size_t>(i)]);
   TakeJobs();
+  gpu.TakeAnswers();
 }
 
 void UdsCore::OnReady(const epoll_event& ready) {
@@ -205,6 +209,22 @@ BlockResult UdsTransport::Hold(const Transfer& transfer, MappedUse use, MappedHo
 }
 bool UdsTransport::Release(MappedHold* hold, MappedUse use, uint64_t bytes) {
   return core_->Release(hold, use, bytes);
+}
+void UdsTransport::SetGpuMapper(GpuMapper* mapper) { core_->gpu.SetMapper(mapper); }
+absl::StatusOr<Region> UdsTransport::LendGpu(const GpuRange& range) {
+  return core_->LendGpu(range);
+}
+GpuLink* UdsTransport::LinkOf(PeerId peer, uint32_t region_set) const {
+  return core_->gpu.LinkOf(peer, region_set);
+}
+std::vector<uint64_t> UdsTransport::AddressesOf(PeerId peer, uint32_t region_set) const {
+  return core_->gpu.AddressesOf(peer, region_set);
+}
+BlockResult UdsTransport::HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) {
+  return core_->gpu.Hold(peer, region_set, hold);
+}
+bool UdsTransport::ReleaseGpu(GpuHold* hold, MappedUse use, uint64_t bytes) {
+  return core_->gpu.Release(hold, use, bytes);
 }
 
 }  // namespace crumb

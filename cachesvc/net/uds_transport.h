@@ -11,7 +11,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "cachesvc/net/gpu_memory.h"
 #include "cachesvc/net/mapped_memory.h"
 #include "cachesvc/net/transport.h"
 
@@ -27,10 +29,13 @@ struct UdsOptions {
   uint32_t sends_per_peer_max = 256;
   uint32_t files_per_peer_max = 256;
   uint64_t mapped_bytes_per_peer_max = uint64_t{1} << 42;
-  uint32_t copy_threads = 1;              // of Pull and Push; started when first needed
-  uint32_t inline_bytes_max = 16 * 1024;  // so much is copied at once, if it cannot shrink
-  uint64_t first_word_us = 10'000'000;    // a peer that says nothing for so long is closed
-  uint64_t lend_timeout_us = 5'000'000;   // Lend waits so long for the other side
+  uint32_t copy_threads = 1;                  // of Pull and Push; started when first needed
+  uint32_t inline_bytes_max = 16 * 1024;      // so much is copied at once, if it cannot shrink
+  uint64_t first_word_us = 10'000'000;        // a peer that says nothing for so long is closed
+  uint64_t lend_timeout_us = 5'000'000;       // Lend waits so long for the other side
+  uint64_t lend_gpu_timeout_us = 15'000'000;  // LendGpu: CUDA may take a second or two to map it
+  uint32_t gpu_offers_max = 256;              // LendGpu not yet answered
+  uint32_t gpu_offers_per_peer_max = 8;
 };
 
 // Memory that a worker lends: part of a file that it has mapped itself, shared. A memfd sealed with
@@ -42,6 +47,16 @@ struct SharedRange {
   uint64_t address = 0;  // of the caller's mapping: what names the memory from then on
 };
 
+// GPU memory that a worker lends: part of an allocation. gpu/device/cuda_share.h makes both
+// handles.
+struct GpuRange {
+  std::array<uint8_t, kUdsGpuShareBytes> share{};  // EncodeGpuShare of any range of the allocation
+  std::array<uint8_t, kUdsGpuEventBytes> event{};  // the same one for all of a connection
+  uint64_t address = 0;  // the worker's device address: what names the memory from then on
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // in the allocation
+};
+
 // Who is on the other side, by the kernel's word.
 struct UdsPeer {
   pid_t pid = 0;
@@ -50,19 +65,22 @@ struct UdsPeer {
 };
 
 struct UdsStats {
-  uint64_t files_mapped = 0;    // gauge
-  uint64_t bytes_mapped = 0;    // gauge: address space
-  uint64_t holds = 0;           // gauge: of mapped memory
-  uint64_t files_refused = 0;   // wrong kind, too short, too many, damaged message
-  uint64_t copies_inline = 0;   // on the owner's thread
-  uint64_t copies_faulted = 0;  // the memory was gone (SIGBUS)
-  uint64_t holds_outlived = 0;  // ended after their peer: it went in the middle of a copy
-  uint64_t frames_refused = 0;  // malformed: their peer was closed
+  uint64_t files_mapped = 0;      // gauge
+  uint64_t bytes_mapped = 0;      // gauge: address space
+  uint64_t holds = 0;             // gauge: of mapped memory
+  uint64_t files_refused = 0;     // wrong kind, too short, too many, damaged message
+  uint64_t copies_inline = 0;     // on the owner's thread
+  uint64_t copies_faulted = 0;    // the memory was gone (SIGBUS)
+  uint64_t holds_outlived = 0;    // ended after their peer: it went in the middle of a copy
+  uint64_t frames_refused = 0;    // malformed: their peer was closed
+  uint64_t gpu_mapped = 0;        // gauge: allocations of GPU memory
+  uint64_t gpu_bytes_mapped = 0;  // gauge
+  uint64_t gpu_refused = 0;       // offers: no GPU, not to be mapped, too many, another GPU
 };
 
 class UdsCore;  // uds_core.h
 
-class UdsTransport final : public Transport, public MappedMemory {
+class UdsTransport final : public Transport, public MappedMemory, public GpuMemory {
  public:
   explicit UdsTransport(std::unique_ptr<UdsCore> core);  // Create calls it
   static absl::StatusOr<std::unique_ptr<UdsTransport>> Create(const UdsOptions& options);
@@ -72,6 +90,9 @@ class UdsTransport final : public Transport, public MappedMemory {
   // The daemon's half. Binds and listens; the path must be free, the socket gets mode 0600. Peers
   // appear by their first message (kMessage of a PeerId not seen before).
   absl::Status Listen(const std::string& path);
+  // Who maps GPU memory; none: it is refused (kNoGpu). Before Listen; must outlive this object, and
+  // keeps what it has not answered.
+  void SetGpuMapper(GpuMapper* mapper);
   // Of the connection accepted last; value 0: none yet.
   PeerId newest_peer() const;
   // Zeros for a peer that is not there.
@@ -86,8 +107,11 @@ class UdsTransport final : public Transport, public MappedMemory {
   // told apart by device and inode. INVALID_ARGUMENT: nothing that can be lent, with the reason;
   // RESOURCE_EXHAUSTED: too much.
   absl::StatusOr<Region> Lend(const SharedRange& range);
-  // When the last region of a file is taken back, the other side unmaps it (when its last transfer
-  // has ended).
+  // The same for GPU memory, one allocation at a time: INVALID_ARGUMENT, FAILED_PRECONDITION (the
+  // daemon cannot map it) and RESOURCE_EXHAUSTED say why and what helps.
+  absl::StatusOr<Region> LendGpu(const GpuRange& range);
+  // When the last region of a file or allocation is taken back, the other side unmaps it (when its
+  // last transfer has ended).
   void Unlend(const Region& region);
 
   std::string Describe() const;  // "/run/crumb/crumbd.sock.data"
@@ -105,6 +129,11 @@ class UdsTransport final : public Transport, public MappedMemory {
 
   BlockResult Hold(const Transfer& transfer, MappedUse use, MappedHold* hold) override;
   bool Release(MappedHold* hold, MappedUse use, uint64_t bytes) override;
+
+  GpuLink* LinkOf(PeerId peer, uint32_t region_set) const override;
+  std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const override;
+  BlockResult HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) override;
+  bool ReleaseGpu(GpuHold* hold, MappedUse use, uint64_t bytes) override;
 
  private:
   std::unique_ptr<UdsCore> core_;

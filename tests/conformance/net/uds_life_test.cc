@@ -123,9 +123,11 @@ TEST_F(UdsLife, AFloodWaitsInItsSocket) {
 TEST_F(UdsLife, AThousandConnectionsLeaveNothing) {
   Start({.peers_max = 8});
   SharedMemory memory(kBytes, SharedKind::kSealed);
+  const size_t mappings = MappingsOfTests();
   { const Client first = Connect(memory); }
   ASSERT_TRUE(Until([&] { return server_->stats().peers == 0; }));
-  const size_t descriptors = OpenDescriptors(), mappings = MappingsOfTests();
+  ASSERT_TRUE(Until([&] { return MappingsOfTests() == mappings; })) << "a pool thread unmaps";
+  const size_t descriptors = OpenDescriptors();
   for (int i = 0; i < 1000; ++i) {
     const Client client = Connect(memory);
     ASSERT_NE(client.peer.value, 0u);

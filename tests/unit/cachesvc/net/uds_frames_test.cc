@@ -28,11 +28,30 @@ bool Parses(const std::vector<uint8_t>& packet, UdsFrame* out) {
   UdsFrame frame;
   if (!ParseUdsFrame(Bytes(copy.get(), packet.size()), &frame)) return false;
   uint64_t sum = 0;
-  for (const uint8_t byte : frame.message) sum += byte;
-  EXPECT_LE(sum, 255u * frame.message.size());
-  frame.message = {};
+  size_t read = 0;
+  for (const Bytes view : {frame.message, frame.share, frame.event}) {
+    for (const uint8_t byte : view) sum += byte;
+    read += view.size();
+  }
+  EXPECT_LE(sum, 255u * read);
+  frame.message = frame.share = frame.event = {};
   *out = frame;
   return true;
+}
+
+// A range of 4096 bytes at 512 in an allocation of 8192.
+std::vector<uint8_t> Share(uint64_t allocation = 8192, uint64_t offset = 512,
+                           uint64_t bytes = 4096) {
+  std::vector<uint8_t> out(kUdsGpuShareBytes, 0x44);
+  std::memcpy(out.data() + 80, &allocation, 8);
+  std::memcpy(out.data() + 88, &offset, 8);
+  std::memcpy(out.data() + 96, &bytes, 8);
+  return out;
+}
+
+std::vector<uint8_t> LendGpu(uint64_t file, const std::vector<uint8_t>& share) {
+  const std::vector<uint8_t> event(kUdsGpuEventBytes, 0x55);
+  return Packet({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share, .event = event});
 }
 
 std::vector<std::vector<uint8_t>> Samples() {
@@ -42,6 +61,7 @@ std::vector<std::vector<uint8_t>> Samples() {
       Packet({.kind = UdsFrameKind::kLend, .file = 7, .value = 1 << 20, .message = {}}),
       Packet({.kind = UdsFrameKind::kLent, .file = 7, .value = 2, .message = {}}),
       Packet({.kind = UdsFrameKind::kUnlend, .file = 7, .value = 0, .message = {}}),
+      LendGpu(7, Share()),
   };
 }
 
@@ -93,6 +113,30 @@ TEST(UdsFrames, EveryFieldIsChecked) {
   EXPECT_FALSE(Parses(Packet({.kind = UdsFrameKind::kUnlend, .file = 0}), &frame));
   const std::vector<uint8_t> message(4, 1);
   EXPECT_FALSE(Parses(Packet({.file = 1, .message = message}), &frame));
+}
+
+TEST(UdsFrames, SharesOfGpuMemoryMustLieInTheirAllocation) {
+  UdsFrame frame;
+  const std::vector<uint8_t> packet = LendGpu(7, Share());
+  ASSERT_EQ(packet.size(), kUdsLendGpuBytes);
+  ASSERT_TRUE(ParseUdsFrame(packet, &frame));
+  EXPECT_EQ(frame.kind, UdsFrameKind::kLendGpu);
+  EXPECT_EQ(frame.value, 4096u);
+  EXPECT_EQ(frame.share.data(), packet.data() + kUdsHeaderBytes);
+  EXPECT_EQ(frame.event, Bytes(packet).last(kUdsGpuEventBytes));
+  EXPECT_TRUE(Parses(LendGpu(1, Share(8192, 0, 8192)), &frame));
+  EXPECT_TRUE(Parses(LendGpu(1, Share(UINT64_MAX, UINT64_MAX - 1, 1)), &frame));
+  EXPECT_FALSE(Parses(LendGpu(0, Share()), &frame));
+  EXPECT_FALSE(Parses(LendGpu(1, Share(8192, 0, 0)), &frame));
+  EXPECT_FALSE(Parses(LendGpu(1, Share(8192, 1, 8192)), &frame));
+  EXPECT_FALSE(Parses(LendGpu(1, Share(8192, 8192, 1)), &frame));
+  EXPECT_FALSE(Parses(LendGpu(1, Share(8192, UINT64_MAX, 2)), &frame));
+  EXPECT_FALSE(Parses(LendGpu(1, Share(8192, 2, UINT64_MAX)), &frame));
+  UdsGpuShare parts;
+  ASSERT_TRUE(ParseUdsGpuShare(WholeUdsGpuShare(Share()), &parts));
+  EXPECT_EQ(parts.offset, 0u);
+  EXPECT_EQ(parts.bytes, 8192u);
+  EXPECT_FALSE(ParseUdsGpuShare(Bytes(Share()).first(kUdsGpuShareBytes - 1), &parts));
 }
 
 TEST(UdsFrames, RandomBytesNeverHurt) {

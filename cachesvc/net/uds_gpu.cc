@@ -1,0 +1,207 @@
+// Offers, answers and holds of GPU memory. An offer is a file from the start, pending: its name is
+// taken and its bytes count, and it outlives its peer until the mapper has answered.
+#include "cachesvc/net/uds_gpu.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "cachesvc/base/check.h"
+#include "cachesvc/net/uds_core.h"
+
+namespace crumb {
+namespace {
+constexpr size_t kAnswersPerTurn = 16;
+}  // namespace
+
+UdsRefusal UdsGpu::WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) const {
+  if (mapper_ == nullptr) return UdsRefusal::kNoGpu;
+  const uint64_t left = options_.mapped_bytes_per_peer_max - peer.mapped_bytes;
+  const auto pending = std::count_if(offers_.begin(), offers_.end(),
+                                     [&](const Offer& offer) { return offer.peer == peer.id; });
+  if (peer.files.size() >= options_.files_per_peer_max || frame.value > left ||
+      static_cast<uint64_t>(pending) >= options_.gpu_offers_per_peer_max ||
+      offers_.size() >= options_.gpu_offers_max) {
+    return UdsRefusal::kTooMany;
+  }
+  UdsGpuShare share;
+  CRUMB_CHECK(ParseUdsGpuShare(frame.share, &share));  // the frame's parser saw to it
+  for (const uint32_t index : peer.files) {
+    const UdsGpuFile* other = core_->file(index).gpu.get();
+    if (other == nullptr) continue;
+    const bool same = other->device == share.device &&
+                      std::equal(frame.event.begin(), frame.event.end(), other->event.begin());
+    if (!same) return UdsRefusal::kOtherGpu;
+  }
+  return UdsRefusal::kNone;
+}
+
+void UdsGpu::Accept(UdsPeerRecord* peer, const UdsFrame& frame) {
+  const UdsRefusal refusal = WhyNot(*peer, frame);
+  if (refusal != UdsRefusal::kNone) {
+    ++core_->uds_stats.gpu_refused;
+    return core_->AnswerLend(peer, frame.file, refusal);
+  }
+  UdsGpuShare share;
+  (void)ParseUdsGpuShare(frame.share, &share);
+  Offer made;
+  made.peer = peer->id;
+  made.file = core_->NewFile(peer, frame.file, {.base = nullptr, .bytes = share.bytes});
+  made.offer.token = ++last_token_;
+  std::memcpy(made.offer.share.data(), frame.share.data(), made.offer.share.size());
+  std::memcpy(made.offer.event.data(), frame.event.data(), made.offer.event.size());
+  UdsFile& file = core_->file(made.file);
+  file.gpu = std::make_unique<UdsGpuFile>();
+  file.gpu->device = share.device;
+  file.gpu->event = made.offer.event;
+  offers_.push_back(std::move(made));
+  GiveWaiting();
+}
+
+bool UdsGpu::OfPeerGiven(PeerId peer) const {
+  return std::any_of(offers_.begin(), offers_.end(),
+                     [&](const Offer& offer) { return offer.given && offer.peer == peer; });
+}
+
+std::shared_ptr<GpuLink> UdsGpu::LinkFor(const UdsPeerRecord& peer) const {
+  for (const uint32_t index : peer.files) {
+    const UdsGpuFile* file = core_->file(index).gpu.get();
+    if (file != nullptr && !file->pending) return file->mapping.link;
+  }
+  return nullptr;
+}
+
+// Hands on what may go now. WHY one of a peer at a time: they share a link, which the first makes.
+void UdsGpu::GiveWaiting() {
+  for (size_t i = 0; i < offers_.size();) {
+    Offer& offer = offers_[i];
+    const UdsPeerRecord* peer = core_->FindOpen(offer.peer);
+    if (offer.given || peer == nullptr || OfPeerGiven(offer.peer)) {
+      ++i;
+      continue;
+    }
+    offer.offer.link = LinkFor(*peer);
+    if (mapper_->Map(offer.offer)) {
+      offer.offer.link.reset();  // the file that it is of has it too
+      offer.given = true;
+      ++i;
+      continue;
+    }
+    offer.offer.link.reset();
+    // The next answer makes room; without one under way there would be none.
+    const bool room =
+        std::any_of(offers_.begin(), offers_.end(), [](const Offer& other) { return other.given; });
+    if (room) return;
+    const Offer refused = std::move(offer);
+    offers_.erase(offers_.begin() + static_cast<ptrdiff_t>(i));
+    Refuse(refused, UdsRefusal::kTooMany);
+    i = 0;  // its peer may have gone, with others
+  }
+}
+
+void UdsGpu::TakeAnswers() {
+  if (mapper_ == nullptr) return;
+  std::array<GpuAnswer, kAnswersPerTurn> answers;
+  const size_t count = mapper_->Poll(absl::MakeSpan(answers));
+  for (size_t i = 0; i < count; ++i) End(std::move(answers[i]));
+  if (count > 0) GiveWaiting();
+}
+
+void UdsGpu::End(GpuAnswer answer) {
+  const auto found = std::find_if(offers_.begin(), offers_.end(), [&](const Offer& offer) {
+    return offer.given && offer.offer.token == answer.token;
+  });
+  CRUMB_CHECK(found != offers_.end());  // one answer for each offer
+  const Offer offer = std::move(*found);
+  offers_.erase(found);
+  GpuMapping& mapping = answer.mapping;
+  const bool mapped = answer.refusal == UdsRefusal::kNone;
+  CRUMB_CHECK(mapped == (mapping.id != 0) && mapped == (mapping.link != nullptr));
+  if (!mapped) return Refuse(offer, answer.refusal);
+  UdsFile& file = core_->file(offer.file);
+  CRUMB_CHECK(mapping.bytes >= file.mapping.bytes);
+  file.gpu->pending = false;
+  file.gpu->mapping = std::move(mapping);
+  ++core_->uds_stats.gpu_mapped;
+  core_->uds_stats.gpu_bytes_mapped += file.mapping.bytes;
+  UdsPeerRecord* peer = core_->FindOpen(offer.peer);
+  if (peer == nullptr) return core_->UnmapIfUnused(offer.file);  // it went meanwhile
+  core_->AnswerLend(peer, file.name, UdsRefusal::kNone);
+}
+
+void UdsGpu::Refuse(const Offer& offer, UdsRefusal refusal) {
+  ++core_->uds_stats.gpu_refused;
+  UdsFile& file = core_->file(offer.file);
+  const uint64_t name = file.name;
+  file.gpu->pending = false;
+  UdsPeerRecord* peer = core_->FindOpen(offer.peer);
+  if (peer == nullptr) return core_->UnmapIfUnused(offer.file);
+  std::erase(peer->files, offer.file);
+  peer->mapped_bytes -= file.mapping.bytes;
+  file.lent = false;
+  core_->UnmapIfUnused(offer.file);
+  core_->AnswerLend(peer, name, refusal);
+}
+
+void UdsGpu::DropWaiting(const UdsPeerRecord& peer) {
+  std::erase_if(offers_, [&](const Offer& offer) {
+    if (offer.peer != peer.id || offer.given) return false;
+    core_->file(offer.file).gpu->pending = false;
+    return true;
+  });
+}
+
+void UdsGpu::Unmap(UdsFile* file) {
+  const std::unique_ptr<UdsGpuFile> gpu = std::move(file->gpu);
+  if (gpu->mapping.id == 0) return;  // never was
+  --core_->uds_stats.gpu_mapped;
+  core_->uds_stats.gpu_bytes_mapped -= file->mapping.bytes;
+  mapper_->Unmap(std::move(gpu->mapping));
+}
+
+const UdsSet* UdsGpu::SetOf(PeerId id, uint32_t region_set) const {
+  const UdsPeerRecord* peer = core_->FindOpen(id);
+  if (peer == nullptr) return nullptr;
+  for (const UdsSet& set : peer->sets) {
+    if (set.number == region_set) return set.link == nullptr ? nullptr : &set;
+  }
+  return nullptr;
+}
+
+GpuLink* UdsGpu::LinkOf(PeerId peer, uint32_t region_set) const {
+  const UdsSet* set = SetOf(peer, region_set);
+  return set == nullptr ? nullptr : set->link;
+}
+
+std::vector<uint64_t> UdsGpu::AddressesOf(PeerId peer, uint32_t region_set) const {
+  const UdsSet* set = SetOf(peer, region_set);
+  CRUMB_CHECK(set != nullptr);
+  std::vector<uint64_t> out;
+  out.reserve(set->ranges.size());
+  for (const UdsRange& range : set->ranges) out.push_back(range.gpu_address);
+  return out;
+}
+
+BlockResult UdsGpu::Hold(PeerId id, uint32_t region_set, GpuHold* hold) {
+  UdsPeerRecord* peer = core_->FindOpen(id);
+  if (peer == nullptr) return BlockResult::kUnavailable;
+  const UdsSet* set = SetOf(id, region_set);
+  if (set == nullptr) return BlockResult::kInvalid;
+  if (!core_->CanHold(*peer)) return BlockResult::kBusy;
+  hold->files = set->gpu_files;
+  for (const uint32_t file : hold->files) ++core_->file(file).holds;
+  hold->peer = id;
+  core_->BeginHold(peer);
+  return BlockResult::kOk;
+}
+
+bool UdsGpu::Release(GpuHold* hold, MappedUse use, uint64_t bytes) {
+  for (const uint32_t file : hold->files) {
+    --core_->file(file).holds;
+    core_->UnmapIfUnused(file);
+  }
+  return core_->EndHold(std::exchange(hold->peer, {}), use, bytes);
+}
+
+}  // namespace crumb
