@@ -49,7 +49,8 @@ class GpuMapper {
   // False: too many at once. Else one answer comes, however late: its peer may be gone by then.
   virtual bool Map(const GpuOffer& offer) = 0;
   virtual size_t Poll(absl::Span<GpuAnswer> answers) = 0;
-  // Nothing of this process uses it any more, but for other mappings of the same link. Never waits.
+  // Nothing of this process uses it any more, but for other mappings of the same link. With id 0:
+  // the link alone is let go. Never waits.
   virtual void Unmap(GpuMapping mapping) = 0;
 };
 
@@ -64,7 +65,8 @@ class GpuMemory {
  public:
   virtual ~GpuMemory() = default;
   // The link of a region set in GPU memory; null: it is in host memory, not there, or some of it
-  // was taken back. A set never mixes both. Valid while the peer lends it or a hold is on it.
+  // was taken back. A set never mixes both. One link for all sets of a peer, valid until the Poll
+  // after its kPeerDown (after ClosePeer: the next one) and while a hold is on it.
   virtual GpuLink* LinkOf(PeerId peer, uint32_t region_set) const = 0;
   // Device addresses of the set's regions, in their order. REQUIRES: LinkOf is not null.
   virtual std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const = 0;

@@ -27,12 +27,14 @@ UdsRefusal UdsGpu::WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) cons
   }
   UdsGpuShare share;
   CRUMB_CHECK(ParseUdsGpuShare(frame.share, &share));  // the frame's parser saw to it
-  for (const uint32_t index : peer.files) {
-    const UdsGpuFile* other = core_->file(index).gpu.get();
-    if (other == nullptr) continue;
-    const bool same = other->device == share.device &&
-                      std::equal(frame.event.begin(), frame.event.end(), other->event.begin());
-    if (!same) return UdsRefusal::kOtherGpu;
+  const auto same = [&](const auto& other) {
+    return other.device == share.device &&
+           std::equal(frame.event.begin(), frame.event.end(), other.event.begin());
+  };
+  if (peer.gpu != nullptr) return same(*peer.gpu) ? UdsRefusal::kNone : UdsRefusal::kOtherGpu;
+  for (const Offer& other : offers_) {  // the first of them may yet be mapped
+    const bool its = other.peer == peer.id;
+    if (its && !same(*core_->file(other.file).gpu)) return UdsRefusal::kOtherGpu;
   }
   return UdsRefusal::kNone;
 }
@@ -64,14 +66,6 @@ bool UdsGpu::OfPeerGiven(PeerId peer) const {
                      [&](const Offer& offer) { return offer.given && offer.peer == peer; });
 }
 
-std::shared_ptr<GpuLink> UdsGpu::LinkFor(const UdsPeerRecord& peer) const {
-  for (const uint32_t index : peer.files) {
-    const UdsGpuFile* file = core_->file(index).gpu.get();
-    if (file != nullptr && !file->pending) return file->mapping.link;
-  }
-  return nullptr;
-}
-
 // Hands on what may go now. WHY one of a peer at a time: they share a link, which the first makes.
 void UdsGpu::GiveWaiting() {
   for (size_t i = 0; i < offers_.size();) {
@@ -81,9 +75,9 @@ void UdsGpu::GiveWaiting() {
       ++i;
       continue;
     }
-    offer.offer.link = LinkFor(*peer);
+    if (peer->gpu != nullptr) offer.offer.link = peer->gpu->link;
     if (mapper_->Map(offer.offer)) {
-      offer.offer.link.reset();  // the file that it is of has it too
+      offer.offer.link.reset();  // its peer has it, too
       offer.given = true;
       ++i;
       continue;
@@ -102,6 +96,10 @@ void UdsGpu::GiveWaiting() {
 
 void UdsGpu::TakeAnswers() {
   if (mapper_ == nullptr) return;
+  for (std::shared_ptr<GpuLink>& link : retired_) {
+    mapper_->Unmap({.address = 0, .bytes = 0, .id = 0, .link = std::move(link)});
+  }
+  retired_.clear();
   std::array<GpuAnswer, kAnswersPerTurn> answers;
   const size_t count = mapper_->Poll(absl::MakeSpan(answers));
   for (size_t i = 0; i < count; ++i) End(std::move(answers[i]));
@@ -127,6 +125,12 @@ void UdsGpu::End(GpuAnswer answer) {
   core_->uds_stats.gpu_bytes_mapped += file.mapping.bytes;
   UdsPeerRecord* peer = core_->FindOpen(offer.peer);
   if (peer == nullptr) return core_->UnmapIfUnused(offer.file);  // it went meanwhile
+  if (peer->gpu == nullptr) {
+    peer->gpu = std::make_unique<UdsGpuPeer>(
+        UdsGpuPeer{.device = file.gpu->device, .event = file.gpu->event, .link = {}});
+    peer->gpu->link = file.gpu->mapping.link;
+  }
+  CRUMB_CHECK(peer->gpu->link == file.gpu->mapping.link);
   core_->AnswerLend(peer, file.name, UdsRefusal::kNone);
 }
 
@@ -158,6 +162,13 @@ void UdsGpu::Unmap(UdsFile* file) {
   --core_->uds_stats.gpu_mapped;
   core_->uds_stats.gpu_bytes_mapped -= file->mapping.bytes;
   mapper_->Unmap(std::move(gpu->mapping));
+}
+
+// WHY later: whoever polls its kPeerDown may still have work of the link to forget.
+void UdsGpu::Retire(UdsPeerRecord* peer) {
+  if (peer->gpu == nullptr) return;
+  retired_.push_back(std::move(peer->gpu->link));
+  peer->gpu.reset();
 }
 
 const UdsSet* UdsGpu::SetOf(PeerId id, uint32_t region_set) const {

@@ -2,7 +2,8 @@
 // first makes the link that the others share), answers make lent files of them, and holds keep
 // those mapped. Must never touch the memory, wait, or drop a link itself: whatever has an end on a
 // GPU goes to GpuMapper::Unmap. One thread, the transport's.
-// INVARIANT: what peers offer now comes from one GPU with one event each.
+// INVARIANT: what a peer lends comes from one GPU, with one event and one link, as long as it is
+// there.
 #ifndef CRUMB_CACHESVC_NET_UDS_GPU_H_
 #define CRUMB_CACHESVC_NET_UDS_GPU_H_
 
@@ -25,6 +26,7 @@ class UdsGpu {
   void TakeAnswers();
   void DropWaiting(const UdsPeerRecord& peer);  // offers of a peer that goes
   void Unmap(UdsFile* file);                    // nothing uses it any more
+  void Retire(UdsPeerRecord* peer);             // its link goes with the next TakeAnswers
 
   GpuLink* LinkOf(PeerId peer, uint32_t region_set) const;
   std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const;
@@ -41,7 +43,6 @@ class UdsGpu {
 
   UdsRefusal WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) const;
   const UdsSet* SetOf(PeerId peer, uint32_t region_set) const;
-  std::shared_ptr<GpuLink> LinkFor(const UdsPeerRecord& peer) const;
   void GiveWaiting();
   bool OfPeerGiven(PeerId peer) const;
   void End(GpuAnswer answer);
@@ -52,6 +53,7 @@ class UdsGpu {
   GpuMapper* mapper_ = nullptr;
   uint64_t last_token_ = 0;
   std::vector<Offer> offers_;  // not answered, in the order they came
+  std::vector<std::shared_ptr<GpuLink>> retired_;
 };
 
 }  // namespace crumb

@@ -200,6 +200,9 @@ void UdsCore::FinishLeaving(UdsPeerRecord* peer) {
                        .message = {}}});
 }
 
-void UdsCore::Free(UdsPeerRecord* peer) { *peer = UdsPeerRecord{}; }
+void UdsCore::Free(UdsPeerRecord* peer) {
+  gpu.Retire(peer);
+  *peer = UdsPeerRecord{};
+}
 
 }  // namespace crumb

@@ -52,6 +52,13 @@ struct UdsSendRecord {
   uint32_t bytes = 0;
 };
 
+// Of a peer that lent GPU memory: the same from then on.
+struct UdsGpuPeer {
+  std::array<uint8_t, 16> device{};
+  std::array<uint8_t, kUdsGpuEventBytes> event{};
+  std::shared_ptr<GpuLink> link;
+};
+
 struct UdsPeerRecord {
   UdsPeerState state = UdsPeerState::kFree;
   PeerId id;
@@ -67,7 +74,8 @@ struct UdsPeerRecord {
   uint64_t mapped_bytes = 0;
   BoundedRing<UdsSendRecord> sends{1};
   std::vector<UdsSet> sets;
-  std::vector<uint32_t> files;  // indices
+  std::vector<uint32_t> files;      // indices
+  std::unique_ptr<UdsGpuPeer> gpu;  // null: it has no link
 };
 
 // Memory of a GPU that a peer lends.

@@ -64,6 +64,7 @@ UdsCore::~UdsCore() {
     if (pool_->Poll(absl::MakeSpan(tokens)) == 0) usleep(100);
   }
   pool_.reset();
+  for (UdsPeerRecord& peer : peers_) gpu.Retire(&peer);
   gpu.TakeAnswers();
   for (UdsFile& file : files_) {
     if (file.used && file.gpu != nullptr) gpu.Unmap(&file);

@@ -4,131 +4,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
-#include <memory>
 #include <thread>
 
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/net/frames.h"
 #include "gpu/device/gpu_share.h"
-#include "tests/conformance/net/fake_gpu_mapper.h"
-#include "tests/conformance/net/uds_fixture.h"
+#include "tests/conformance/net/uds_gpu_fixture.h"
 
 namespace crumb {
 namespace {
-
-constexpr uint64_t kAllocation = 1 << 20;
-
-std::array<uint8_t, kUdsGpuShareBytes> Share(uint8_t handle, uint8_t device = 1) {
-  GpuShare share;
-  share.handle.fill(handle);
-  share.device.fill(device);
-  share.allocation_bytes = share.bytes = kAllocation;
-  return EncodeGpuShare(share);
-}
-
-GpuRange Range(uint8_t handle, uint64_t offset = 0, uint64_t bytes = kAllocation) {
-  GpuRange range{
-      .share = Share(handle), .event = {}, .address = 0, .bytes = bytes, .offset = offset};
-  range.event.fill(7);
-  range.address = (uint64_t{handle} << 32) + offset;
-  return range;
-}
-
-std::vector<uint8_t> LendPacket(uint64_t file, uint8_t handle, uint8_t device = 1,
-                                uint8_t event = 7) {
-  const auto share = Share(handle, device);
-  const std::vector<uint8_t> words(kUdsGpuEventBytes, event);
-  const auto frame =
-      MakeUdsFrame({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share, .event = words});
-  return {frame.span().begin(), frame.span().end()};
-}
-
-class UdsGpuTest : public UdsTest {
- protected:
-  void StartGpu(const UdsOptions& options = {}) {
-    auto made = UdsTransport::Create(options);
-    ASSERT_TRUE(made.ok()) << made.status();
-    server_ = *std::move(made);
-    server_->SetGpuMapper(&mapper_);
-    ASSERT_TRUE(server_->Listen(path()).ok());
-  }
-  ~UdsGpuTest() override {
-    server_.reset();
-    EXPECT_EQ(mapper_.mapped(), 0u);
-  }
-
-  absl::StatusOr<Region> LendGpu(Client* client, const GpuRange& range) {
-    absl::StatusOr<Region> region = absl::UnknownError("not run");
-    std::atomic<bool> done{false};
-    std::thread lender([&] {
-      region = client->transport->LendGpu(range);
-      done.store(true);
-    });
-    while (!done.load()) Step();
-    lender.join();
-    return region;
-  }
-  // Connected, with one allocation lent and registered under kSet.
-  Client ConnectGpu(uint8_t handle = 1) {
-    Client client = ConnectOnly();
-    const auto region = LendGpu(&client, Range(handle));
-    EXPECT_TRUE(region.ok()) << region.status();
-    if (!region.ok()) return client;
-    client.region = *region;
-    const absl::Status registered = Register(client, *region);
-    EXPECT_TRUE(registered.ok()) << registered;
-    return client;
-  }
-  // A raw peer that has said its first word, and its id here.
-  std::unique_ptr<UdsRawPeer> Raw(PeerId* id) {
-    auto peer = std::make_unique<UdsRawPeer>(path());
-    const PeerId before = server_->newest_peer();
-    EXPECT_TRUE(peer->Say("hello"));
-    EXPECT_TRUE(Until([&] { return server_->newest_peer() != before; }));
-    *id = server_->newest_peer();
-    EXPECT_TRUE(Until([&] { return !messages_[id->value].empty(); }));
-    return peer;
-  }
-  UdsFrame Answer(UdsRawPeer* peer) {
-    std::vector<uint8_t> packet;
-    UdsFrame frame;
-    EXPECT_TRUE(Until([&] { return peer->Receive(&packet); }));
-    EXPECT_TRUE(ParseUdsFrame(packet, &frame));
-    EXPECT_EQ(frame.kind, UdsFrameKind::kLent);
-    frame.message = {};
-    return frame;
-  }
-  UdsRefusal Refusal(UdsRawPeer* peer) { return static_cast<UdsRefusal>(Answer(peer).value); }
-  // A set of several regions, each a page of it.
-  absl::Status RegisterAll(const Client& client, uint32_t number, std::vector<Region> regions) {
-    Identity identity;
-    identity.model = "m";
-    identity.revision = "r";
-    identity.page_tokens = 1;
-    AttentionGroup group;
-    group.kv_heads = 1;
-    group.k_dim = group.v_dim = 8;
-    for (uint32_t i = 0; i * 2 < regions.size(); ++i) group.layer_ids.push_back(i);
-    identity.groups = {group};
-    RegionSetSpec spec;
-    spec.slots = 4;
-    for (uint32_t i = 0; i < regions.size(); ++i) {
-      spec.tensors.push_back(
-          {.region = i, .slot_stride = 16, .token_stride = 16, .head_stride = 16});
-    }
-    spec.regions = std::move(regions);
-    CRUMB_ASSIGN(const Layout layout, Layout::Make(identity));
-    CRUMB_ASSIGN(const RegionSet set, RegionSet::Make(spec, layout));
-    return server_->RegisterRegions(client.peer, number, set);
-  }
-  bool PeersGone() {
-    return Until([&] { return server_->stats().peers + server_->stats().peers_closing == 0; });
-  }
-
-  FakeGpuMapper mapper_;
-};
 
 TEST_F(UdsGpuTest, ThisLayerReadsSharesAsTheyAreWritten) {
   GpuShare share;
@@ -178,10 +63,12 @@ TEST_F(UdsGpuTest, AllocationsAreLentOnceAndRangesNamedByOffset) {
   EXPECT_EQ(server_->LinkOf(client.peer, 2), nullptr);
   for (const Region& region : {*whole, *part, *third, *other}) client.transport->Unlend(region);
   ASSERT_TRUE(Until([&] { return mapper_.mapped() == 0; }));
-  EXPECT_EQ(mapper_.links(), 0u);
+  EXPECT_EQ(mapper_.links(), 1u) << "whose memory it was may lend other memory";
   EXPECT_EQ(server_->LinkOf(client.peer, 1), nullptr);
-  ASSERT_TRUE(LendGpu(&client, Range(1)).ok()) << "and again, with a link anew";
+  ASSERT_TRUE(LendGpu(&client, Range(1)).ok()) << "and again, with the same link";
   EXPECT_EQ(mapper_.links(), 1u);
+  client.transport.reset();
+  ASSERT_TRUE(Until([&] { return mapper_.links() == 0; }));
 }
 
 TEST_F(UdsGpuTest, NothingIsMovedByTheTransportItself) {
@@ -338,8 +225,8 @@ TEST_F(UdsGpuTest, HoldsOutliveTheirPeerAndNothingElseDoes) {
     EXPECT_FALSE(downs_.contains(client.peer.value)) << "before its transfers have ended";
     EXPECT_FALSE(server_->ReleaseGpu(&second, MappedUse::kWrite, 20));
     EXPECT_EQ(mapper_.mapped(), 0u);
-    EXPECT_EQ(mapper_.links(), 0u);
     ASSERT_TRUE(PeersGone());
+    ASSERT_TRUE(Until([&] { return mapper_.links() == 0; }));
     EXPECT_EQ(downs_.contains(client.peer.value), killed);
   }
   EXPECT_EQ(server_->uds_stats().holds_outlived, 4u);
@@ -490,10 +377,21 @@ TEST_F(UdsGpuTest, OneGpuAndOneEventForEachPeer) {
   ASSERT_TRUE(other->Send(LendPacket(1, 4, 2, 9)));
   EXPECT_EQ(Refusal(other.get()), UdsRefusal::kNone);
   EXPECT_EQ(server_->uds_stats().gpu_refused, 2u);
-  // With the last of it gone the peer may choose anew.
+  // That holds as long as it is connected; what was refused binds nobody.
   ASSERT_TRUE(raw->SendFrame({.kind = UdsFrameKind::kUnlend, .file = 1}));
   ASSERT_TRUE(raw->Send(LendPacket(4, 2, 2, 7)));
-  EXPECT_EQ(Refusal(raw.get()), UdsRefusal::kNone);
+  EXPECT_EQ(Refusal(raw.get()), UdsRefusal::kOtherGpu);
+  mapper_.at_once = false;
+  const auto third = Raw(&id);
+  ASSERT_TRUE(third->Send(LendPacket(1, 5, 1, 7)));
+  ASSERT_TRUE(Until([&] { return mapper_.offers() == 1; }));
+  ASSERT_TRUE(third->Send(LendPacket(2, 6, 2, 7)));
+  EXPECT_EQ(Refusal(third.get()), UdsRefusal::kOtherGpu) << "while the first may yet be mapped";
+  mapper_.Answer(UdsRefusal::kNotShared);
+  EXPECT_EQ(Refusal(third.get()), UdsRefusal::kNotShared);
+  mapper_.at_once = true;
+  ASSERT_TRUE(third->Send(LendPacket(3, 6, 2, 7)));
+  EXPECT_EQ(Refusal(third.get()), UdsRefusal::kNone);
 }
 
 TEST_F(UdsGpuTest, FramesThatDoNotAddUpEndTheirPeerAlone) {
@@ -547,8 +445,8 @@ TEST_F(UdsGpuTest, TwoWorkersHaveALinkEachAndDoNotSeeEachOthersMemory) {
   GpuHold hold;
   ASSERT_EQ(server_->HoldGpu(two.peer, kSet, &hold), BlockResult::kOk);
   one.transport.reset();
-  ASSERT_TRUE(Until([&] { return mapper_.mapped() == 1; }));
-  EXPECT_EQ(mapper_.links(), 1u);
+  ASSERT_TRUE(Until([&] { return mapper_.links() == 1; }));
+  EXPECT_EQ(mapper_.mapped(), 1u);
   EXPECT_NE(server_->LinkOf(two.peer, kSet), nullptr);
   EXPECT_TRUE(server_->ReleaseGpu(&hold, MappedUse::kRead, 1));
 }
@@ -617,7 +515,7 @@ TEST_F(UdsGpuTest, KilledWorkersLeaveNothingWhereverItHitsThem) {
     }
     ASSERT_TRUE(Until([&] { return mapper_.mapped() == 0; }));
     ASSERT_TRUE(Until([&] { return downs_.contains(client.peer.value); }));
-    EXPECT_EQ(mapper_.links(), 0u);
+    ASSERT_TRUE(Until([&] { return mapper_.links() == 0; }));
     EXPECT_EQ(server_->uds_stats().holds, 0u);
     EXPECT_EQ(server_->uds_stats().gpu_bytes_mapped, 0u);
   }
