@@ -25,6 +25,7 @@ struct Client::Impl {
       : core(options, std::move(server),
              {.clock = &clock,
               .opener = OpenLink,
+              .gpu = gpu.get(),
               .seed = clock.now_us() ^ static_cast<uint64_t>(::getpid()) << 32}) {}
 
   Status Lend(uint32_t layout, absl::StatusOr<std::shared_ptr<const LentMemory>> memory,
@@ -37,6 +38,7 @@ struct Client::Impl {
   }
 
   SteadyClock clock;
+  const std::unique_ptr<GpuSide> gpu = MakeGpuSide();
   ClientCore core;
 };
 
@@ -91,6 +93,38 @@ Status Client::LendTensors(const Layout& layout, const std::vector<TensorMemory>
   const LentMemory::Tensors lent{
       .tensors = tensors, .slots = slots, .tokens_per_slot = tokens_per_slot};
   return impl_->Lend(layout.handle, LentMemory::Make(lent, *entry->shape), region_set);
+}
+
+Status Client::RegisterGpuRegions(const Layout& layout, const GpuRegions& regions,
+                                  uint32_t* region_set) {
+  const LayoutEntry* entry = impl_->core.session().FindLayout(layout.handle);
+  if (entry == nullptr) {
+    return Refused(Code::kInvalid, "RegisterGpuRegions: the layout is not registered");
+  }
+  constexpr absl::string_view kCall = "RegisterGpuRegions";
+  const bool pages = regions.tensors.empty();
+  const auto places =
+      pages ? LentMemory::Make(LentMemory::Pages{.base = regions.base,
+                                                 .bytes = regions.bytes,
+                                                 .slot_bytes = regions.slot_bytes,
+                                                 .call = kCall},
+                               *entry->shape)
+            : LentMemory::Make(LentMemory::Tensors{.tensors = regions.tensors,
+                                                   .slots = regions.slots,
+                                                   .tokens_per_slot = regions.tokens_per_slot,
+                                                   .head_group_first = regions.head_group_first,
+                                                   .head_group_count = regions.head_group_count,
+                                                   .call = kCall},
+                               *entry->shape);
+  if (!places.ok()) return ToStatus(places.status());
+  const absl::StatusOr<uint32_t> set = impl_->core.LendGpu(layout.handle, **places);
+  // Memory that cannot be shared is a wrong argument here, not a page of another layout.
+  if (absl::IsFailedPrecondition(set.status())) {
+    return Refused(Code::kInvalid, std::string(set.status().message()));
+  }
+  if (!set.ok()) return ToStatus(set.status());
+  *region_set = *set;
+  return {};
 }
 
 Status Client::Unlend(uint32_t region_set) { return impl_->core.Unlend(region_set); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
 #include "client/src/request_build.h"
 #include "client/src/status_map.h"
 
@@ -58,6 +59,7 @@ absl::Status CheckClientOptions(const Options& options) {
 ClientCore::ClientCore(const Options& options, std::string server, Seams seams)
     : options_(options),
       clock_(*seams.clock),
+      gpu_(seams.gpu),
       rng_(seams.seed),
       breaker_({.failures = options.breaker_failures,
                 .open_us = uint64_t{options.breaker_open_ms} * 1000,
@@ -68,7 +70,8 @@ ClientCore::ClientCore(const Options& options, std::string server, Seams seams)
                 .stopper = nullptr,
                 .layouts = {},
                 .lent = {},
-                .shared = {}},
+                .shared = {},
+                .gate = nullptr},
                std::move(seams.opener), clock_, &rng_),
       table_({.requests = options.requests_in_flight_max, .bytes = options.bytes_in_flight_max}) {}
 
@@ -128,6 +131,10 @@ absl::Status ClientCore::Build(const Asked& asked, PlaneRequest* out) {
       return absl::InvalidArgumentError(absl::StrCat(
           "region set ", asked.region_set, " was lent for another layout; lend it for this one"));
     }
+    if (const std::string why = session_.RefusalOf(asked.region_set); !why.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("region set ", asked.region_set, " is not known to this daemon: ", why));
+    }
   }
   input.region_set = asked.region_set;
   input.blocks = asked.blocks;
@@ -163,16 +170,22 @@ Status ClientCore::Submit(const Asked& asked, Ticket* ticket) {
                                               "not answered"));
     }
   }
-  return Send(std::move(request), ticket);
+  return Send(std::move(request), asked.options.stream, ticket);
 }
 
-Status ClientCore::Send(std::shared_ptr<PlaneRequest> request, Ticket* ticket) {
+Status ClientCore::Send(std::shared_ptr<PlaneRequest> request, void* stream, Ticket* ticket) {
   const uint64_t now_us = clock_.now_us();
   if (!breaker_.Allow(now_us)) {
     const uint64_t retry_us = std::max(breaker_.retry_us(), now_us);
     return Refuse(Code::kUnavailable, absl::StrCat("the circuit is open: requests got no answer; "
                                                    "the next may go in ",
                                                    (retry_us - now_us) / 1000 + 1, " ms"));
+  }
+  if (request->memory != nullptr && request->memory->gpu()) {
+    if (const absl::Status ordered = session_.gate()->Pass(stream); !ordered.ok()) {
+      breaker_.Withdraw();
+      return ToStatus(ordered);
+    }
   }
   request->id = next_id_++;
   const uint64_t wait_ms = std::max(request->deadline_ms, request->wait_ms);
@@ -217,6 +230,11 @@ Status ClientCore::Unlend(uint32_t region_set) {
   }
   session_.Unlend(region_set);
   return {};
+}
+
+absl::StatusOr<uint32_t> ClientCore::LendGpu(uint32_t layout, const LentMemory& places) {
+  CRUMB_CHECK(gpu_ != nullptr);
+  return session_.LendGpu(layout, places, gpu_);
 }
 
 void ClientCore::Lose() {

@@ -25,6 +25,7 @@ class ClientCore {
   struct Seams {
     const Clock* clock = nullptr;  // outlives the core
     LinkOpener opener;
+    GpuSide* gpu = nullptr;  // outlives the core; null: nobody lends GPU memory
     uint64_t seed = 0;
   };
   ClientCore(const Options& options, std::string server, Seams seams);
@@ -48,6 +49,7 @@ class ClientCore {
   size_t Drain(uint32_t timeout_ms, std::vector<Completion>* out);
   void Recycle(std::vector<Completion>* completions) { table_.Recycle(completions); }
   Status Unlend(uint32_t region_set);
+  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places);
 
   Session& session() { return session_; }
   const Session& session() const { return session_; }
@@ -59,7 +61,7 @@ class ClientCore {
  private:
   Status Refuse(Code code, std::string message);
   absl::Status Build(const Asked& asked, PlaneRequest* out);
-  Status Send(std::shared_ptr<PlaneRequest> request, Ticket* ticket);
+  Status Send(std::shared_ptr<PlaneRequest> request, void* stream, Ticket* ticket);
   void Progress();
   void TakeReply(const PlaneReply& reply);
   void TakeUnheard(Completion* done);
@@ -74,6 +76,7 @@ class ClientCore {
 
   const Options options_;
   const Clock& clock_;
+  GpuSide* const gpu_;
   Rng rng_;
   Breaker breaker_;
   Waker waker_;

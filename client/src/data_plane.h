@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cachesvc/base/wire.h"
+#include "client/src/gpu_gate.h"
 #include "client/src/lent_memory.h"
 #include "client/src/shared_map.h"
 
@@ -90,6 +91,7 @@ struct LendOrder {
   uint64_t value_bytes_max = 0;
   const LentMemory* memory = nullptr;
   const SharedMap* shared = nullptr;
+  const GpuGate* gate = nullptr;  // of GPU memory; else null
 };
 
 class Plane {
@@ -105,7 +107,7 @@ class Plane {
   // Prepares for sleep on wake_fd; false = there is work, poll again.
   virtual bool Arm() = 0;
   virtual int wake_fd() const = 0;
-  // Makes lent memory reachable under `region_set`.
+  // Makes lent memory reachable under `region_set`. A plane that moves no GPU memory refuses it.
   virtual absl::Status Lend(const LendOrder& order) = 0;
   virtual void Unlend(uint32_t region_set) = 0;
   // The other side is gone; nothing will be answered any more.

@@ -79,7 +79,9 @@ class GrpcPlane final : public Plane {
   int wake_fd() const override { return queue_->fd(); }
   bool lost() const override { return losing_ && queue_->active() == 0 && queue_->empty(); }
 
-  absl::Status Lend(const LendOrder&) override { return absl::OkStatus(); }
+  absl::Status Lend(const LendOrder& order) override {
+    return order.memory->gpu() ? MovesNoGpuMemory("grpc") : absl::OkStatus();
+  }
   void Unlend(uint32_t) override {}
 
  private:

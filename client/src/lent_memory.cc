@@ -79,15 +79,15 @@ class CanonicalHash {
 
 absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Pages& pages,
                                                                    const crumb::Layout& layout) {
-  CRUMB_TRY(CheckRange(pages.base, pages.bytes, "LendPages"));
+  CRUMB_TRY(CheckRange(pages.base, pages.bytes, pages.call));
   if (pages.slot_bytes == 0 || pages.slot_bytes > pages.bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("LendPages: slot_bytes ", pages.slot_bytes,
+    return absl::InvalidArgumentError(absl::StrCat(pages.call, ": slot_bytes ", pages.slot_bytes,
                                                    " must be from 1 to the memory's ",
                                                    pages.bytes));
   }
   const uint64_t slots = pages.bytes / pages.slot_bytes;
   if (slots > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("LendPages: ", slots, " slots are too many"));
+    return absl::InvalidArgumentError(absl::StrCat(pages.call, ": ", slots, " slots are too many"));
   }
   RegionSetSpec spec;
   spec.regions.push_back(
@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
                                                                    const crumb::Layout& layout) {
   const uint32_t page_tokens = layout.identity().page_tokens;
   if (tensors.tokens_per_slot == 0 || page_tokens % tensors.tokens_per_slot != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("LendTensors: tokens_per_slot ",
+    return absl::InvalidArgumentError(absl::StrCat(tensors.call, ": tokens_per_slot ",
                                                    tensors.tokens_per_slot,
                                                    " must divide the "
                                                    "page's ",
@@ -111,8 +111,10 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
   RegionSetSpec spec;
   spec.slots = tensors.slots;
   spec.slots_per_block = page_tokens / tensors.tokens_per_slot;
+  spec.head_group_first = tensors.head_group_first;
+  spec.head_group_count = tensors.head_group_count;
   for (const TensorMemory& tensor : tensors.tensors) {
-    CRUMB_TRY(CheckRange(tensor.base, tensor.bytes, "LendTensors"));
+    CRUMB_TRY(CheckRange(tensor.base, tensor.bytes, tensors.call));
     spec.tensors.push_back({.region = RegionFor(tensor, &spec.regions),
                             .offset = 0,
                             .slot_stride = tensor.slot_stride,
@@ -121,6 +123,14 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
   }
   CRUMB_ASSIGN(RegionSet set, RegionSet::Make(std::move(spec), layout));
   return std::shared_ptr<const LentMemory>(new LentMemory(std::move(set)));
+}
+
+std::shared_ptr<const LentMemory> LentMemory::OnGpu(const LentMemory& places,
+                                                    std::vector<GpuShare> shares) {
+  CRUMB_CHECK(!shares.empty() && shares.size() == places.spec().regions.size());
+  std::shared_ptr<LentMemory> memory(new LentMemory(places.set_));
+  memory->gpu_shares_ = std::move(shares);
+  return memory;
 }
 
 bool LentMemory::Segments(const ValuePlace& place, std::vector<Segment>* out) const {
@@ -136,7 +146,7 @@ bool LentMemory::Fits(const ValuePlace& place, Scratch* scratch) const {
 }
 
 void LentMemory::Gather(const ValuePlace& place, MutableBytes out, Scratch* scratch) const {
-  CRUMB_CHECK(out.size() == place.bytes);
+  CRUMB_CHECK(!gpu() && out.size() == place.bytes);
   if (!contiguous() && place.tokens != 0) std::memset(out.data(), 0, out.size());
   CRUMB_CHECK(Segments(place, scratch));
   for (const Segment& segment : *scratch) {
@@ -145,7 +155,7 @@ void LentMemory::Gather(const ValuePlace& place, MutableBytes out, Scratch* scra
 }
 
 void LentMemory::Scatter(const ValuePlace& place, Bytes value, Scratch* scratch) const {
-  CRUMB_CHECK(value.size() == place.bytes);
+  CRUMB_CHECK(!gpu() && value.size() == place.bytes);
   CRUMB_CHECK(Segments(place, scratch));
   for (const Segment& segment : *scratch) {
     std::memcpy(At(segment.address), value.data() + segment.local_offset, segment.bytes);
@@ -153,13 +163,13 @@ void LentMemory::Scatter(const ValuePlace& place, Bytes value, Scratch* scratch)
 }
 
 MutableBytes LentMemory::View(const ValuePlace& place) const {
-  CRUMB_CHECK(contiguous() && place.slots.size() == 1 && place.slots[0] < slots());
+  CRUMB_CHECK(!gpu() && contiguous() && place.slots.size() == 1 && place.slots[0] < slots());
   CRUMB_CHECK(place.bytes <= spec().slot_bytes);
   return {At(spec().regions[0].address) + place.slots[0] * spec().slot_bytes, place.bytes};
 }
 
 uint64_t LentMemory::ScatterAndHash(const ValuePlace& place, Bytes value, Scratch* scratch) const {
-  CRUMB_CHECK(value.size() == place.bytes);
+  CRUMB_CHECK(!gpu() && value.size() == place.bytes);
   CRUMB_CHECK(Segments(place, scratch));
   CanonicalHash hash(place.bytes);
   for (const Segment& segment : *scratch) {
@@ -175,6 +185,7 @@ uint64_t LentMemory::ScatterAndHash(const ValuePlace& place, Bytes value, Scratc
 
 uint64_t LentMemory::Checksum(const ValuePlace& place, Scratch* scratch) const {
   if (contiguous()) return Xxh3(View(place));
+  CRUMB_CHECK(!gpu());
   CRUMB_CHECK(Segments(place, scratch));
   CanonicalHash hash(place.bytes);
   for (const Segment& segment : *scratch) {

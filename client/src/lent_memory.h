@@ -1,7 +1,8 @@
 // Memory that the worker lends, as the client sees it: real addresses, and the region set that
 // describes them to the daemon. The worker owns the memory; this only reads and writes ranges that
 // RegionSet checked. Thread: the Client's, and the gRPC plane's callbacks for requests in flight
-// (immutable after Make).
+// (immutable after Make). GPU memory is described and never touched: its addresses are the
+// device's.
 #ifndef CRUMB_CLIENT_SRC_LENT_MEMORY_H_
 #define CRUMB_CLIENT_SRC_LENT_MEMORY_H_
 
@@ -14,6 +15,7 @@
 #include "cachesvc/base/status.h"
 #include "cachesvc/net/region_set.h"
 #include "crumb/types.h"
+#include "gpu/device/gpu_share.h"
 
 namespace crumb::client {
 
@@ -31,21 +33,31 @@ class LentMemory {
     void* base = nullptr;
     uint64_t bytes = 0;
     uint64_t slot_bytes = 0;
+    absl::string_view call = "LendPages";  // for errors
   };
   struct Tensors {
     std::vector<TensorMemory> tensors;
     uint32_t slots = 0;
     uint32_t tokens_per_slot = 0;
+    uint32_t head_group_first = 0, head_group_count = 0;  // count 0: all of the layout
+    absl::string_view call = "LendTensors";
   };
   static absl::StatusOr<std::shared_ptr<const LentMemory>> Make(const Pages& pages,
                                                                 const crumb::Layout& layout);
   static absl::StatusOr<std::shared_ptr<const LentMemory>> Make(const Tensors& tensors,
                                                                 const crumb::Layout& layout);
 
+  // The same places, in GPU memory: how each region of spec() is named to another process.
+  static std::shared_ptr<const LentMemory> OnGpu(const LentMemory& places,
+                                                 std::vector<GpuShare> shares);
+
   const RegionSetSpec& spec() const { return set_.spec(); }
   bool contiguous() const { return set_.contiguous(); }
   uint32_t slots() const { return spec().slots; }
   uint32_t slots_per_block() const { return spec().slots_per_block; }
+  // What touches bytes REQUIRES !gpu().
+  bool gpu() const { return !gpu_shares_.empty(); }
+  const std::vector<GpuShare>& gpu_shares() const { return gpu_shares_; }  // as spec().regions
 
   // Reused by calls in a row, so that they allocate nothing.
   using Scratch = std::vector<Segment>;
@@ -66,6 +78,7 @@ class LentMemory {
   bool Segments(const ValuePlace& place, std::vector<Segment>* out) const;
   explicit LentMemory(RegionSet set) : set_(std::move(set)) {}
   RegionSet set_;
+  std::vector<GpuShare> gpu_shares_;
 };
 
 }  // namespace crumb::client

@@ -74,13 +74,37 @@ absl::Status RestoreLayouts(const LinkPlan& plan, Link* link) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// The longest value that slots of this memory take.
 uint64_t ValueBytesMax(const LayoutEntry& layout, const LentMemory& memory) {
   if (memory.contiguous()) return memory.spec().slot_bytes;
   uint64_t most = 0;
   for (const PartShape& part : layout.shape->parts()) most = std::max(most, part.raw_bytes);
   return most;
+}
+
+}  // namespace
+
+LendOrder OrderFor(const LinkPlan& plan, uint32_t region_set, const LayoutEntry& layout,
+                   const LentMemory& memory) {
+  return {.region_set = region_set,
+          .layout_handle = layout.daemon_handle,
+          .value_bytes_max = ValueBytesMax(layout, memory),
+          .memory = &memory,
+          .shared = &plan.shared,
+          .gate = memory.gpu() ? plan.gate.get() : nullptr};
+}
+
+absl::Status LendAgain(const LinkPlan& plan, Link* link) {
+  for (const auto& [region_set, lent] : plan.lent) {
+    const LayoutEntry& layout = link->layouts[lent.layout - 1];
+    if (layout.daemon_handle == 0) continue;
+    const absl::Status taken = link->plane->Lend(OrderFor(plan, region_set, layout, *lent.memory));
+    // A daemon that came back without its GPU still serves what lies in host memory.
+    const bool only_this = lent.memory->gpu() && !absl::IsUnavailable(taken);
+    if (!taken.ok() && !only_this) return taken;
+    if (!taken.ok()) link->refused[region_set] = std::string(taken.message());
+  }
+  return absl::OkStatus();
 }
 
 Link& Link::operator=(Link&& other) noexcept {
@@ -89,6 +113,7 @@ Link& Link::operator=(Link&& other) noexcept {
   plane = std::move(other.plane);
   name = std::move(other.name);
   layouts = std::move(other.layouts);
+  refused = std::move(other.refused);
   return *this;
 }
 
@@ -108,15 +133,7 @@ absl::StatusOr<Link> OpenLink(const LinkPlan& plan) {
   link.plane = std::move(plane.plane);
   link.name = std::move(plane.name);
   CRUMB_TRY(RestoreLayouts(plan, &link));
-  for (const auto& [region_set, lent] : plan.lent) {
-    const LayoutEntry& layout = link.layouts[lent.layout - 1];
-    if (layout.daemon_handle == 0) continue;
-    CRUMB_TRY(link.plane->Lend({.region_set = region_set,
-                                .layout_handle = layout.daemon_handle,
-                                .value_bytes_max = ValueBytesMax(layout, *lent.memory),
-                                .memory = lent.memory.get(),
-                                .shared = &plan.shared}));
-  }
+  CRUMB_TRY(LendAgain(plan, &link));
   return link;
 }
 

@@ -31,6 +31,7 @@ struct LinkPlan {
   std::vector<LayoutEntry> layouts;  // handle - 1
   std::map<uint32_t, Lent> lent;     // by region set
   SharedMap shared;
+  std::shared_ptr<GpuGate> gate;  // made with the first GPU memory
 };
 
 struct Link {
@@ -38,6 +39,8 @@ struct Link {
   std::unique_ptr<Plane> plane;      // goes before the control side
   std::string name;
   std::vector<LayoutEntry> layouts;  // as this session knows them
+  // GPU memory that this daemon does not take, and why.
+  std::map<uint32_t, std::string> refused;  // by region set
 
   Link() = default;
   Link(Link&&) = default;
@@ -50,8 +53,13 @@ using LinkOpener = std::function<absl::StatusOr<Link>(const LinkPlan& plan)>;
 // Every step has a deadline: connect_ms to connect, deadline_ms per layout and region set.
 absl::StatusOr<Link> OpenLink(const LinkPlan& plan);
 
-// The longest value that slots of this memory take.
-uint64_t ValueBytesMax(const LayoutEntry& layout, const LentMemory& memory);
+// Everything that the plan has lent, to a link that knows the plan's layouts; GPU memory that the
+// daemon refuses goes into `refused`.
+absl::Status LendAgain(const LinkPlan& plan, Link* link);
+
+// Lends `memory` of `layout`; what it points to is the plan's and the caller's.
+LendOrder OrderFor(const LinkPlan& plan, uint32_t region_set, const LayoutEntry& layout,
+                   const LentMemory& memory);
 
 }  // namespace crumb::client
 

@@ -160,13 +160,35 @@ absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const Le
   if (region_set > kRegionSetsMax) {
     return absl::ResourceExhaustedError("too many region sets; Unlend some");
   }
-  CRUMB_TRY(link_.plane->Lend({.region_set = region_set,
-                               .layout_handle = entry->daemon_handle,
-                               .value_bytes_max = ValueBytesMax(*entry, *memory),
-                               .memory = memory.get(),
-                               .shared = &plan_.shared}));
+  CRUMB_TRY(link_.plane->Lend(OrderFor(plan_, region_set, *entry, *memory)));
   plan_.lent[region_set] = {.layout = layout, .memory = std::move(memory)};
   return region_set;
+}
+
+absl::StatusOr<uint32_t> Session::LendGpu(uint32_t layout, const LentMemory& places,
+                                          GpuSide* side) {
+  std::vector<GpuShare> shares;
+  for (const Region& region : places.spec().regions) {
+    const auto* address = reinterpret_cast<const void*>(static_cast<uintptr_t>(region.address));
+    CRUMB_ASSIGN(const GpuShare share, side->Share(address, region.bytes));
+    const GpuUuid& device = plan_.gate != nullptr ? plan_.gate->device()
+                            : shares.empty()      ? share.device
+                                                  : shares[0].device;
+    if (share.device != device) {
+      return absl::InvalidArgumentError(
+          "RegisterGpuRegions: a Client lends memory of one GPU: use a Client for each");
+    }
+    shares.push_back(share);
+  }
+  if (plan_.gate == nullptr) {
+    CRUMB_ASSIGN(plan_.gate, GpuGate::Open(side, shares[0].device));
+  }
+  return Lend(layout, LentMemory::OnGpu(places, std::move(shares)));
+}
+
+std::string Session::RefusalOf(uint32_t region_set) const {
+  const auto found = link_.refused.find(region_set);
+  return found == link_.refused.end() ? "" : found->second;
 }
 
 const Lent* Session::FindLent(uint32_t region_set) const {
@@ -177,6 +199,7 @@ const Lent* Session::FindLent(uint32_t region_set) const {
 void Session::Unlend(uint32_t region_set) {
   if (link_.plane != nullptr) link_.plane->Unlend(region_set);
   plan_.lent.erase(region_set);
+  link_.refused.erase(region_set);
 }
 
 }  // namespace crumb::client

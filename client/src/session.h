@@ -51,7 +51,13 @@ class Session {
 
   absl::Status Share(const SharedRange& range) { return plan_.shared.Add(range); }
   absl::StatusOr<uint32_t> Lend(uint32_t layout, std::shared_ptr<const LentMemory> memory);
+  // As RegisterGpuRegions says; `places` has device addresses.
+  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places, GpuSide* side);
+  // Of GPU memory that was lent; null: there is none.
+  GpuGate* gate() { return plan_.gate.get(); }
   const Lent* FindLent(uint32_t region_set) const;
+  // Why this session does not know lent memory; empty: it does.
+  std::string RefusalOf(uint32_t region_set) const;
   void Unlend(uint32_t region_set);
 
  private:

@@ -48,6 +48,7 @@ class UcxPlane final : public Plane {
   bool lost() const override { return link_.lost(); }
 
   absl::Status Lend(const LendOrder& order) override {
+    if (order.memory->gpu()) return MovesNoGpuMemory("ucx");
     v1::RegisterRegionsRequest request = DescribeSet(order, order.memory->spec());
     std::vector<Region> lent;
     absl::Status status = LendAll(*order.memory, &lent, &request);

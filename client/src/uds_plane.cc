@@ -63,11 +63,9 @@ class UdsPlane final : public Plane {
 
   absl::Status Lend(const LendOrder& order) override {
     Set set;
-    const std::vector<Region>& ranges = order.memory->spec().regions;
-    const bool mapped = std::all_of(ranges.begin(), ranges.end(), [&order](const Region& range) {
-      return order.shared->Find(range.address, range.bytes).has_value();
-    });
-    absl::Status status = mapped ? LendMapped(order, &set) : LendBounced(order, &set);
+    absl::Status status = order.memory->gpu() ? LendGpu(order, &set)
+                          : IsShared(order)   ? LendMapped(order, &set)
+                                              : LendBounced(order, &set);
     if (!status.ok()) {
       Return(set);
       return status;
@@ -96,6 +94,30 @@ class UdsPlane final : public Plane {
 
   void Return(const Set& set) {
     for (const Region& region : set.regions) transport_->Unlend(region);
+  }
+
+  static bool IsShared(const LendOrder& order) {
+    const std::vector<Region>& ranges = order.memory->spec().regions;
+    return std::all_of(ranges.begin(), ranges.end(), [&order](const Region& range) {
+      return order.shared->Find(range.address, range.bytes).has_value();
+    });
+  }
+
+  // The transport offers an allocation once, however many tensors of it are lent.
+  absl::Status LendGpu(const LendOrder& order, Set* set) {
+    const RegionSetSpec& spec = order.memory->spec();
+    v1::RegisterRegionsRequest request = DescribeSet(order, spec);
+    for (size_t i = 0; i < spec.regions.size(); ++i) {
+      const GpuShare& share = order.memory->gpu_shares()[i];
+      CRUMB_ASSIGN(Region region, transport_->LendGpu({.share = EncodeGpuShare(share),
+                                                       .event = order.gate->event(),
+                                                       .address = spec.regions[i].address,
+                                                       .bytes = share.bytes,
+                                                       .offset = share.offset}));
+      AddRegion(region, &request);
+      set->regions.push_back(std::move(region));
+    }
+    return options_.register_regions(std::move(request));
   }
 
   absl::Status LendRange(const SharedRange& range, Set* set, v1::RegisterRegionsRequest* request) {

@@ -1,7 +1,8 @@
 // Data plane of a worker on the daemon's own host: wire messages over a unix socket, lent memory
 // mapped by the daemon. Memory that the worker does not share travels through a bounded area of the
-// library's own: copied in before a put, copied out and verified in one pass after a get. Thread:
-// the Client's. Must never touch private memory for a request that was abandoned or answered.
+// library's own: copied in before a put, copied out and verified in one pass after a get. GPU
+// memory is named and never touched. Thread: the Client's. Must never touch private memory for a
+// request that was abandoned or answered.
 #ifndef CRUMB_CLIENT_SRC_UDS_PLANE_H_
 #define CRUMB_CLIENT_SRC_UDS_PLANE_H_
 

@@ -106,6 +106,8 @@ v1::RegisterRegionsRequest DescribeSet(const LendOrder& order, const RegionSetSp
   request.set_slots(spec.slots);
   request.set_slots_per_block(spec.slots_per_block);
   request.set_slot_bytes(spec.slot_bytes);
+  request.set_head_group_first(spec.head_group_first);
+  request.set_head_group_count(spec.head_group_count);
   for (const TensorPlace& place : spec.tensors) {
     v1::TensorPlace* to = request.add_tensors();
     to->set_region(place.region);

@@ -91,6 +91,19 @@ class OnDevice {
   cudaError_t error_ = cudaSuccess;
 };
 
+// The streams that every device has by one name: which one is meant goes by the current device.
+bool IsDefaultStream(StreamHandle stream) {
+  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+template <typename Call>
+absl::Status OnStream(StreamHandle stream, int device, const char* what, Call call) {
+  if (!IsDefaultStream(stream)) return TakenCudaStatus(call(), what, device);
+  const OnDevice current(device);
+  CRUMB_TRY(TakenCudaStatus(current.error(), what, device));
+  return TakenCudaStatus(call(), what, device);
+}
+
 }  // namespace
 
 absl::StatusOr<GpuUuid> UuidOfDevice(int device) {
@@ -241,14 +254,16 @@ absl::StatusOr<GpuEvent> GpuEvent::Open(const GpuHandle& handle, int device) {
 
 absl::Status GpuEvent::Record(StreamHandle stream) const {
   CRUMB_CHECK(event_ != nullptr);
-  return TakenCudaStatus(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream),
-                         "recording an event", device_);
+  const auto event = static_cast<cudaEvent_t>(event_.get());
+  return OnStream(stream, device_, "recording an event",
+                  [&] { return cudaEventRecord(event, stream); });
 }
 
 absl::Status GpuEvent::Wait(StreamHandle stream) const {
   CRUMB_CHECK(event_ != nullptr);
-  return TakenCudaStatus(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event_.get()), 0),
-                         "waiting for an event", device_);
+  const auto event = static_cast<cudaEvent_t>(event_.get());
+  return OnStream(stream, device_, "waiting for an event",
+                  [&] { return cudaStreamWaitEvent(stream, event, 0); });
 }
 
 }  // namespace crumb

@@ -54,7 +54,13 @@ class CRUMB_API Client {
   // Lends paged tensors; a block then names page_tokens / tokens_per_slot slots.
   Status LendTensors(const Layout& layout, const std::vector<TensorMemory>& tensors, uint32_t slots,
                      uint32_t tokens_per_slot, uint32_t* region_set);
-  // Refused (kBusy) while a request owns slots of it.
+  // Lends GPU memory of this process to the daemon of this host (unix socket, CUDA on both sides):
+  // raw pages move between it and the daemon's pool by kernels, none of their bytes here. One GPU a
+  // Client. Everything that the daemon does is ordered behind RequestOptions::stream, and an answer
+  // says that it is done. kInvalid: a build without CUDA, another data plane, or memory that no
+  // other process can map (expandable segments, cudaMallocAsync); the message has the remedy.
+  Status RegisterGpuRegions(const Layout& layout, const GpuRegions& regions, uint32_t* region_set);
+  // Refused (kBusy) while a request owns slots of it. GPU memory may be freed afterwards.
   Status Unlend(uint32_t region_set);
   // True while a request that names this slot is unanswered and may touch it.
   bool SlotIsOwned(uint32_t region_set, uint32_t slot) const;

@@ -85,6 +85,17 @@ struct TensorMemory {
   uint64_t slot_stride = 0, token_stride = 0, head_stride = 0;
 };
 
+// GPU memory that is lent: `tensors`, or, where that is empty, contiguous pages. Addresses are the
+// device's; all of one GPU, each range inside of one allocation.
+struct GpuRegions {
+  std::vector<TensorMemory> tensors;
+  uint32_t slots = 0, tokens_per_slot = 0;  // of tensors: a block names page_tokens / this slots
+  // Tensor parallel: the tensors hold these of the layout's head groups; count 0: all.
+  uint32_t head_group_first = 0, head_group_count = 0;
+  void* base = nullptr;  // contiguous: slots of slot_bytes, as LendPages says
+  uint64_t bytes = 0, slot_bytes = 0;
+};
+
 struct Block {
   std::string_view key;               // external key, 1..256 bytes
   std::string_view parent;            // empty = none named
@@ -121,6 +132,10 @@ struct RequestOptions {
   uint32_t wait_ms = 0;      // get: wait so long for a put of the key
   uint32_t deadline_ms = 0;  // 0 = Options::deadline_ms
   bool verify = true;        // get: hash what arrived, kCorrupt if it is not what was sent
+  // GPU region sets: a cudaStream_t of theirs; null: the legacy default stream. The daemon reads (a
+  // put) or writes (a get) behind the work that is on it when Submit* is called. It must exist
+  // until the request's completion is drained. `verify` has no effect there: bytes stay on the GPU.
+  void* stream = nullptr;
 };
 
 }  // namespace crumb::client
