@@ -13,6 +13,7 @@
 #include "gpu/codec/crumb_tables.h"
 #include "gpu/codec/cuda_image.h"
 #include "gpu/codec/cuda_metric_image.h"
+#include "gpu/codec/cuda_upload.h"
 #include "gpu/codec/kind_traits.h"
 #include "gpu/codec/page_report.h"
 #include "gpu/codec/quantise_affine.h"
@@ -64,17 +65,6 @@ absl::Status CheckEncodable(const TensorLayout& tensor, const CodecDescriptor& d
   return Refuse(tensor, "groups of ", group, " elements are no power of two of at least ", run);
 }
 
-// WHY by pinned memory: only such a copy has arrived when the call returns, and launches go to
-// streams that do not wait for it.
-absl::StatusOr<DeviceBuffer> Upload(int device, const void* data, uint64_t bytes) {
-  CRUMB_ASSIGN(DeviceBuffer buffer, DeviceBuffer::Create(device, bytes));
-  CRUMB_ASSIGN(const PinnedBuffer staged, PinnedBuffer::Create(device, bytes));
-  std::memcpy(staged.data(), data, bytes);
-  CRUMB_TRY(CudaStatus(cudaMemcpy(buffer.data(), staged.data(), bytes, cudaMemcpyHostToDevice),
-                       "copying codec tables to the device", device));
-  return buffer;
-}
-
 }  // namespace
 
 // Collects what lies in device memory, then uploads it in two copies.
@@ -98,7 +88,7 @@ class CudaCodec::Builder {
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) means_.push_back(MeansOf(t));
     AddTable(&codec_.decode_, false);
     if (codec_.encodes()) AddTable(&codec_.encode_, true);
-    CRUMB_ASSIGN(codec_.constants_, Upload(device, constants_.data(), constants_.size()));
+    CRUMB_ASSIGN(codec_.constants_, UploadCodecTable(device, constants_.data(), constants_.size()));
     codec_.scales_ = reinterpret_cast<const float*>(codec_.constants_.data() + scales_);
     CRUMB_TRY(UploadTable(device, &codec_.decode_));
     return codec_.encodes() ? UploadTable(device, &codec_.encode_) : absl::OkStatus();
@@ -239,7 +229,7 @@ class CudaCodec::Builder {
       }
     }
     const uint64_t bytes = direction->table.size() * sizeof(CudaHeads);
-    CRUMB_ASSIGN(direction->heads, Upload(device, direction->table.data(), bytes));
+    CRUMB_ASSIGN(direction->heads, UploadCodecTable(device, direction->table.data(), bytes));
     return absl::OkStatus();
   }
 

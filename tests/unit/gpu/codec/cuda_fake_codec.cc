@@ -8,6 +8,7 @@
 
 #include "gpu/codec/cuda_crumb_params.h"
 #include "gpu/codec/cuda_launch.h"
+#include "gpu/codec/cuda_raw_params.h"
 
 namespace crumb {
 namespace {
@@ -34,6 +35,7 @@ int LaunchDecode(const CudaLaunch& launch) {
 }
 int LaunchAffineEncode(const CudaLaunch& launch) { return Encode(launch); }
 int LaunchCrumbEncode(const CudaCrumbLaunch& launch) { return Encode(launch.base); }
+int LaunchRawMove(const CudaRawLaunch&) { return cudaErrorNotSupported; }
 int KernelsOverlap(bool* out) {
   *out = true;
   return 0;
