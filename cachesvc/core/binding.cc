@@ -62,6 +62,19 @@ absl::Status Binding::BindPart(uint32_t part, const PagePool& pool) {
   return absl::OkStatus();
 }
 
+absl::Status Binding::BindGpu(uint32_t part) {
+  for (const auto& codec : source_.gpu[part]) {
+    const uint64_t id = codec == nullptr ? 0 : codec->descriptor().id();
+    const BoundCodec* reader = codec == nullptr ? nullptr : FindReader(part, id);
+    if (reader == nullptr || reader->payload_bytes != codec->payload_bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part ", part, ": a GPU codec that no codec of the host goes with"));
+    }
+    gpu_[part].push_back({.id = id, .codec = codec.get()});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const Binding>> Binding::Make(const ClusterSecret& secret,
                                                              LayoutBinding source,
                                                              const PagePool& pool) {
@@ -74,13 +87,18 @@ absl::StatusOr<std::shared_ptr<const Binding>> Binding::Make(const ClusterSecret
                      " pages; it may hold ", kChainWalkMax, ": use a smaller one"));
   }
   source.readers.resize(std::max<size_t>(source.readers.size(), parts));
+  source.gpu.resize(parts);
   if (source.ladder.size() != parts || source.readers.size() != parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the layout has ", parts, " parts, the binding codecs for ",
                      source.ladder.size(), " (ladder) and ", source.readers.size(), " (readers)"));
   }
   std::shared_ptr<Binding> binding(new Binding(secret, std::move(source)));
-  for (uint32_t part = 0; part < parts; ++part) CRUMB_TRY(binding->BindPart(part, pool));
+  binding->gpu_.resize(parts);
+  for (uint32_t part = 0; part < parts; ++part) {
+    CRUMB_TRY(binding->BindPart(part, pool));
+    CRUMB_TRY(binding->BindGpu(part));
+  }
   return std::shared_ptr<const Binding>(std::move(binding));
 }
 
@@ -95,6 +113,13 @@ uint32_t Binding::rung(uint32_t part, bool position_known) const {
 const BoundCodec* Binding::FindReader(uint32_t part, uint64_t codec_id) const {
   for (const BoundCodec& codec : readers_[part]) {
     if (codec.id == codec_id) return &codec;
+  }
+  return nullptr;
+}
+
+const GpuCodec* Binding::FindGpu(uint32_t part, uint64_t codec_id, int device) const {
+  for (const BoundGpu& gpu : gpu_[part]) {
+    if (gpu.id == codec_id && gpu.codec->device() == device) return gpu.codec;
   }
   return nullptr;
 }

@@ -50,15 +50,25 @@ class Binding {
   uint32_t rung(uint32_t part, bool position_known) const;
   // A codec that reads pages of this part, or null.
   const BoundCodec* FindReader(uint32_t part, uint64_t codec_id) const;
+  // The same codec on a GPU, or null.
+  const GpuCodec* FindGpu(uint32_t part, uint64_t codec_id, int device) const;
+  // Of the raw pages of this part.
+  uint64_t raw_id(uint32_t part) const { return ladder_[part].back().id; }
 
  private:
   Binding(const ClusterSecret& secret, LayoutBinding source);
   absl::Status BindPart(uint32_t part, const PagePool& pool);
+  absl::Status BindGpu(uint32_t part);
 
   LayoutBinding source_;
   KeyDeriver deriver_;
   uint64_t tenant_prefix_ = 0, identity_prefix_ = 0;
+  struct BoundGpu {
+    uint64_t id = 0;
+    const GpuCodec* codec = nullptr;  // of source_
+  };
   std::vector<std::vector<BoundCodec>> ladder_, readers_;  // by part; readers include the ladder
+  std::vector<std::vector<BoundGpu>> gpu_;
 };
 
 }  // namespace crumb::core

@@ -143,6 +143,7 @@ void EngineImpl::Cleanup(Block& block) {
     block.segments = {};
   }
   DropLent(block);
+  if (block.gpu.held()) (void)ReleaseGpu(block, 0);
   if (block.leading) {
     leaders.erase(block.key);
     WakeAll(block.followers);
@@ -166,10 +167,10 @@ void EngineBasics::ReleaseStaging(Block& block) {
 
 void EngineBasics::ReleasePage(Block& block) {
   if (block.page_owned) {
-    pool().Release(block.page);
+    ReleaseSlot(block.page);
     --transient_slots;
   } else if (block.page_pinned) {
-    pool().Unpin(block.page);
+    UnpinSlot(block.page);
     --transient_slots;
     if (index.Alive(block.entry, block.entry_generation)) Rehold(block.entry);
   }
@@ -181,7 +182,7 @@ void EngineImpl::Expire(Block& block, BlockResult result) {
   if (block.type == WireType::kPut && requests[block.request].peer == kNoId) {
     ++counts.abandoned_puts;
   }
-  if (block.pending == Pending::kTransfer ||
+  if (block.pending == Pending::kTransfer || block.pending == Pending::kGpu ||
       (block.pending == Pending::kJob && block.lent.held())) {
     block.doom = result;  // the worker's memory is in use until the transfer ended
     return;
@@ -241,6 +242,10 @@ void EngineImpl::OnJobDone(uint64_t token) {
   if (KindOf(token) == TokenKind::kDemotion) {
     CRUMB_CHECK(demotions[id].used && TokenIs(token, demotions[id].generation));
     return OnDemotionJob(id);
+  }
+  if (KindOf(token) == TokenKind::kMove) {
+    CRUMB_CHECK(moves[id].used && TokenIs(token, moves[id].generation));
+    return OnMoveSealed(id);
   }
   if (KindOf(token) == TokenKind::kRead) {
     CRUMB_CHECK(reads.Alive(id, reads[id].generation) && TokenIs(token, reads[id].generation));

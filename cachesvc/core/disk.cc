@@ -368,7 +368,7 @@ void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
   CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
   block.pending = Pending::kNone;
   if (result != BlockResult::kOk && index.Alive(read.entry, read.entry_generation) &&
-      index.at(read.entry).location == read.location && !index.at(read.entry).in_memory()) {
+      index.at(read.entry).location == read.location && !index.at(read.entry).resident()) {
     EraseEntry(read.entry);
   }
   if (block.request == kNoId) return Cleanup(block);
@@ -383,7 +383,7 @@ void EngineImpl::OnReclaimed(const LogEvent& event) {
   if (id == kNoId || index.at(id).location != event.location) return;
   index.at(id).location = {};
   index.at(id).durable = false;
-  if (!index.at(id).in_memory()) EraseEntry(id);
+  if (!index.at(id).resident()) EraseEntry(id);
 }
 
 }  // namespace crumb::core

@@ -68,6 +68,23 @@ struct DiskRead {
   List<Block> waiters;
 };
 
+enum class MoveStep : uint8_t { kSlot, kCopy, kCopying, kSeal, kSealing };
+
+// A packed page on its way between HBM and DRAM. The source is pinned, the target becomes the
+// entry's if the entry is still the same then.
+struct Move {
+  bool used = false;
+  uint32_t generation = 0;
+  EntryId entry = kNoId;
+  uint32_t entry_generation = 0;
+  bool raise = false;  // DRAM to HBM; else the other way
+  MoveStep step = MoveStep::kSlot;
+  SlotId source, target;
+  uint32_t payload_bytes = 0;
+  PageJob job;          // lowering: the header is sealed when the bytes are there
+  List<Block> waiters;  // for a page in DRAM
+};
+
 struct FlushOp {
   bool used = false;
   uint32_t generation = 0;
@@ -86,7 +103,7 @@ struct FlushOp {
 struct DrainOp {
   bool active = false;
   uint64_t deadline_us = 0;
-  uint32_t cursor = 0;
+  uint32_t hbm_cursor = 0, cursor = 0;
   std::function<void()> done;
 };
 
@@ -104,7 +121,8 @@ enum class TokenKind : uint8_t {
   kAppend = 3,
   kFlush = 4,
   kFlushErase = 5,
-  kDemotion = 6
+  kDemotion = 6,
+  kMove = 7
 };
 constexpr uint64_t MakeToken(TokenKind kind, uint32_t id, uint32_t generation) {
   return static_cast<uint64_t>(kind) << 56 | uint64_t{generation & 0xffffff} << 32 | id;

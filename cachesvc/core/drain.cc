@@ -8,7 +8,7 @@ namespace crumb::core {
 void EngineImpl::StartDrain(uint64_t deadline_us, std::function<void()> done) {
   draining = true;
   while (!parked.empty()) Finish(blocks[parked.front()], BlockResult::kUnavailable);
-  drain = {.active = true, .deadline_us = deadline_us, .cursor = 0, .done = std::move(done)};
+  drain = {.active = true, .deadline_us = deadline_us, .done = std::move(done)};
 }
 
 int EngineImpl::RunDrain() {
@@ -21,6 +21,13 @@ int EngineImpl::RunDrain() {
     // Those that find no slot are forgotten with the process: only final pages go to the disk.
     const bool demoting = chains.size(FreshQueue::kDue) + demotions.taken() > 0 && !AllStuck();
     if (demoting) return 0;
+    while (has_hbm() && log != nullptr && drain.hbm_cursor < index.scan_end()) {
+      const Entry& entry = index.at(drain.hbm_cursor);
+      const bool only_there = entry.live && entry.in_hbm() && !entry.on_disk();
+      if (only_there && StartMove(drain.hbm_cursor, false, {}) == kNoId) return 0;
+      ++drain.hbm_cursor;
+    }
+    if (moves.taken() > 0) return 0;
     while (log != nullptr && drain.cursor < index.scan_end()) {
       const Entry& entry = index.at(drain.cursor);
       const bool only_here = entry.live && entry.in_memory() && !entry.on_disk() && !entry.fresh;

@@ -51,11 +51,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   }
   CRUMB_ASSIGN(Index index, Index::Create(limits.index_entries_max, nullptr));
   CRUMB_ASSIGN(Chains chains, Chains::Create(limits.index_entries_max));
-  CRUMB_ASSIGN(auto policy, MakePolicy(options.policy, limits.index_entries_max));
+  std::array<std::unique_ptr<EvictionPolicy>, 2> policies;
+  CRUMB_ASSIGN(policies[0], MakePolicy(options.policy, limits.index_entries_max));
+  if (options.hbm.pool != nullptr) {
+    if (options.hbm.lower == nullptr || options.hbm.raise == nullptr) {
+      return absl::InvalidArgumentError("an HBM pool needs a link each way to the DRAM pool");
+    }
+    CRUMB_ASSIGN(policies[1], MakePolicy(options.policy, limits.index_entries_max));
+  }
   const uint64_t owners = options.pool->arena().size() / kPageAlignment;
   CRUMB_ASSIGN(Arena owner_memory, Arena::Map(owners * sizeof(uint32_t), HugePages::kNo));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      options, std::move(index), std::move(chains), std::move(policy), std::move(owner_memory))));
+      options, std::move(index), std::move(chains), std::move(policies), std::move(owner_memory))));
 }
 
 SegmentLog::RecoverySink* Engine::recovery_sink() { return impl_.get(); }
@@ -64,9 +71,10 @@ void Engine::SetLog(SegmentLog* log) {
   impl_->LinkRecovered();
 }
 
-uint32_t Engine::AddTransport(Transport* transport, MappedMemory* mapped) {
+uint32_t Engine::AddTransport(Transport* transport, MappedMemory* mapped, GpuMemory* gpu) {
   impl_->transports.push_back(transport);
   impl_->mapped.push_back(mapped);
+  impl_->gpus.push_back(gpu);
   impl_->polled.emplace_back();
   return static_cast<uint32_t>(impl_->transports.size()) - 1;
 }
@@ -136,12 +144,14 @@ absl::Status Engine::RegisterRegions(SessionId session_id, uint32_t region_set,
     return absl::ResourceExhaustedError(
         absl::StrCat("limits.region_sets_per_session_max: the session has ", sets.size()));
   }
+  RegisteredSet made{region_set, layout_handle, std::move(set)};
   for (const uint32_t peer : session->peers) {
-    const Peer& to = impl_->peers[peer];
-    CRUMB_TRY(impl_->transports[to.transport]->RegisterRegions(to.id, region_set, set));
+    Peer& to = impl_->peers[peer];
+    CRUMB_TRY(impl_->transports[to.transport]->RegisterRegions(to.id, region_set, made.set));
+    CRUMB_TRY(impl_->RegisterGpu(&to, made));
   }
   if (old != sets.end()) sets.erase(old);
-  sets.push_back({region_set, layout_handle, std::move(set)});
+  sets.push_back(std::move(made));
   return absl::OkStatus();
 }
 
@@ -190,7 +200,7 @@ int Engine::RunReady() { return impl_->RunReady(); }
 
 bool Engine::Arm() {
   Impl& impl = *impl_;
-  if (!impl.ready.empty()) return false;
+  if (!impl.ready.empty() || !impl.links.empty()) return false;
   if (impl.options.queue->in_flight() > 0 && impl.options.queue->wake_fd() < 0) return false;
   if (impl.log != nullptr && !impl.log->idle() && impl.log->wake_fd() < 0) return false;
   bool armed = impl.options.queue->Arm();
@@ -227,7 +237,7 @@ uint64_t Engine::next_timer_us() const {
                        !impl.unsent.empty() || !impl.unverified.empty() || !impl.forgets.empty() ||
                        !impl.slot_wait.empty() || !impl.fresh_wait.empty() ||
                        !impl.prefetch_wait.empty() || impl.DemotionsWait() ||
-                       impl.flushes.taken() > 0 || impl.drain.active;
+                       impl.flushes.taken() > 0 || impl.moves.taken() > 0 || impl.drain.active;
   return refused ? std::min(next, impl.now() + kRetryUs) : next;
 }
 

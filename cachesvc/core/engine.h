@@ -28,6 +28,8 @@
 
 namespace crumb {
 
+class GpuLink;       // gpu/codec/gpu_link.h
+class GpuMemory;     // net/gpu_memory.h
 class MappedMemory;  // net/mapped_memory.h
 
 struct SessionId {
@@ -48,12 +50,21 @@ struct FlushRequest {  // empty fields match everything
   IdentityHash identity = {};
 };
 
+// The HBM tier. All null: there is none, and workers' GPU memory is served from the DRAM pool,
+// which then must be registered with CUDA, too.
+struct EngineHbm {
+  PagePool* pool = nullptr;
+  GpuLink* lower = nullptr;  // HBM to DRAM
+  GpuLink* raise = nullptr;  // DRAM to HBM
+};
+
 struct EngineOptions {
   EngineLimits limits;
   ClusterSecret secret;
   const Clock* clock = nullptr;
   PagePool* pool = nullptr;
   DeviceQueue* queue = nullptr;
+  EngineHbm hbm = {};
   PolicyKind policy = PolicyKind::kS3Fifo;
   bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
   uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion
@@ -62,7 +73,7 @@ struct EngineOptions {
 };
 
 using BlockResults = std::vector<BlockResult>;
-// REQUIRES: clock, pool, queue, transports and log outlive the engine.
+// REQUIRES: clock, pools, links, queue, transports and log outlive the engine.
 class Engine final : public Poller {
  public:
   // INVALID_ARGUMENT names the limit that is out of range.
@@ -76,8 +87,10 @@ class Engine final : public Poller {
   void SetLog(SegmentLog* log);
 
   // REQUIRES: before the first Poll. Returns the transport's index. With `mapped`, peers introduce
-  // themselves (Hello), and pages are copied straight from and to what they lend.
-  uint32_t AddTransport(Transport* transport, MappedMemory* mapped = nullptr);
+  // themselves (Hello), and pages are copied straight from and to what they lend; with `gpu`, they
+  // may lend GPU memory.
+  uint32_t AddTransport(Transport* transport, MappedMemory* mapped = nullptr,
+                        GpuMemory* gpu = nullptr);
 
   // A handle may be bound again, with other codecs, to the same identity and tenant.
   // INVALID_ARGUMENT: no raw codec last in a ladder, codecs that do not fit the parts, or pages too

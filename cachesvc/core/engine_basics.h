@@ -12,6 +12,18 @@ class EngineBasics : public EngineState {
  public:
   using EngineState::EngineState;
 
+  PagePool& hbm() const { return *options.hbm.pool; }
+  bool has_hbm() const { return options.hbm.pool != nullptr; }
+  // Of slots of either pool.
+  PagePool& PoolOf(SlotId slot) const { return IsHbm(slot) ? hbm() : pool(); }
+  EvictionPolicy& PolicyOf(SlotId slot) const { return IsHbm(slot) ? *hbm_policy : *policy; }
+  static SlotId Bare(SlotId slot) { return {slot.value & ~kHbmSlotBit}; }
+  MutableBytes MemoryOf(SlotId slot) const { return PoolOf(slot).memory(Bare(slot)); }
+  void PinSlot(SlotId slot) const { PoolOf(slot).Pin(Bare(slot)); }
+  void UnpinSlot(SlotId slot) const { PoolOf(slot).Unpin(Bare(slot)); }
+  void ReleaseSlot(SlotId slot) const { PoolOf(slot).Release(Bare(slot)); }
+  uint32_t PinsOf(SlotId slot) const { return PoolOf(slot).pins(Bare(slot)); }
+
   // blocks.cc
   void Wait(List<Block>& list, Block& block);
   void WakeAll(List<Block>& list);
@@ -26,6 +38,9 @@ class EngineBasics : public EngineState {
   std::shared_ptr<const Binding> FindBinding(uint32_t handle, const Session& session) const;
   void CountStaging(Block& block, SlotId slot);
   Grant Starve(Block& block);
+
+  // moves.cc
+  size_t PollLinks();
 
   // entries.cc
   void AttachSlot(EntryId id, SlotId slot);   // the entry owns it from now on

@@ -4,13 +4,13 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 
-#include "cachesvc/core/engine_lent.h"
+#include "cachesvc/core/engine_gpu.h"
 
 namespace crumb::core {
 
-class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
+class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
  public:
-  using EngineLent::EngineLent;
+  using EngineGpu::EngineGpu;
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
@@ -32,14 +32,14 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void CancelRequest(uint32_t request, BlockResult result);
   void DropStalledPeer(uint32_t request);
   // blocks.cc
-  void Run(Block& block);
+  void Run(Block& block) override;
   bool RunStep(Block& block);
   int RetryList(List<Block>& list);
   int RetryShares();
-  void Finish(Block& block, BlockResult result);
-  void Cleanup(Block& block);
+  void Finish(Block& block, BlockResult result) override;
+  void Cleanup(Block& block) override;
   void Expire(Block& block, BlockResult result);
-  void RunJob(Block& block);
+  void RunJob(Block& block) override;
   void OnJobDone(uint64_t token);
   void EndJob(Block& block);
   // put.cc; steps return true when the block goes on at once
@@ -51,7 +51,7 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   bool PutPublish(Block& block);
   bool PutReplace(Block& block);
   bool PutDurable(Block& block);
-  void OnPutJob(Block& block);
+  void OnPutJob(Block& block) override;
   BlockResult CheckParent(Block& block, const Session& session);
   BlockResult ExpectPage(Block& block);
   bool PutExists(Block& block);
@@ -67,7 +67,7 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void GetFromMemory(Block& block, EntryId id, Tier tier);
   void DescribeHit(Block& block, const Entry& entry, Tier tier);
   void OnGetJob(Block& block);
-  void OnGetPushed(Block& block);
+  void OnGetPushed(Block& block) override;
   void Park(Block& block);
   void WakeParked(const BlockKey& key);
   // prefetch.cc
@@ -83,7 +83,7 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void EraseUnknown(Block& block);
   // transfer.cc
   bool PrepareTransfer(Block& block, const TransferPlan& plan, Transfer* transfer);
-  bool BeginTransfer(Block& block, BlockResult begun);
+  bool BeginTransfer(Block& block, BlockResult begun) override;
   void StartTransfer(Block& block, const TransferPlan& plan);
   bool HoldLent(Block& block, const TransferPlan& plan);
   bool EndLent(Block& block);
@@ -91,7 +91,7 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   // slots.cc
   Grant AcquireSlot(Block& block, uint64_t bytes, SlabKind kind = SlabKind::kLasting);
   Grant AcquireFresh(Block& block, uint64_t bytes);
-  Grant MakeRoom(const RoomWanted& wanted);
+  Grant MakeRoom(const RoomWanted& wanted) override;
   Grant MakeRoomByClearing(const RoomWanted& wanted);
   Grant ClearSlot(SlotId slot, uint32_t demotion);
   Grant EvictOne(EntryId id);
@@ -131,7 +131,7 @@ class EngineImpl : public EngineLent, public SegmentLog::RecoverySink {
   void SwapDemoted(uint32_t id);
   void EndDemotion(uint32_t id);
   // flush.cc, drain.cc, pins.cc
-  Live FindLive(const BlockKey& key, EntryId* id);
+  Live FindLive(const BlockKey& key, EntryId* id) override;
   bool Forget(EntryId id, uint32_t flush);
   void StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done);
   int RunFlushes();

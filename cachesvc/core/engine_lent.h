@@ -8,6 +8,9 @@
 
 namespace crumb::core {
 
+// What a put's page is sealed with.
+PageHeader MakeHeader(const Block& block, const BoundCodec& codec);
+
 class EngineLent : public EngineBasics {
  public:
   using EngineBasics::EngineBasics;
@@ -18,6 +21,16 @@ class EngineLent : public EngineBasics {
   bool ReleaseLent(Block& block, uint64_t bytes);
   void DropLent(Block& block);  // for good; the record is kept for others
   void EndTransfer(const Block& block);
+
+  // gpu.cc. The set that a block names, where it lies in its worker's GPU memory; else null.
+  const GpuSet* GpuSetOf(const Block& block) const;
+  bool OnGpu(const Block& block) const { return GpuSetOf(block) != nullptr; }
+  // Its worker's GPU packs (unpacks) this block's page.
+  bool GpuEncodes(const Block& block) const;
+  bool GpuDecodes(const Block& block) const;
+  bool GpuReads(const Block& block, const Entry& entry) const;  // straight from HBM
+  bool ReleaseGpu(Block& block, uint64_t bytes);                // false: the peer is gone
+  absl::Status RegisterGpu(Peer* peer, const RegisteredSet& set);
 
   // blocks.cc
   bool RunInline(Block& block);  // false: its job is worth the way to a worker thread

@@ -20,7 +20,9 @@
 #include "cachesvc/core/ops.h"
 #include "cachesvc/core/session.h"
 #include "cachesvc/core/timer_heap.h"
+#include "cachesvc/net/gpu_memory.h"
 #include "cachesvc/net/mapped_memory.h"
+#include "gpu/codec/gpu_link.h"
 
 namespace crumb::core {
 
@@ -29,6 +31,7 @@ inline constexpr uint32_t kFlushesMax = 8;     // sweeping at once
 inline constexpr uint32_t kAppendsMax = 256;   // disk writes in flight, however many the log takes
 inline constexpr uint32_t kReadsMax = 256;     // disk reads in flight
 inline constexpr uint32_t kDemotionsMax = 32;  // in flight
+inline constexpr uint32_t kMovesMax = 128;     // between HBM and DRAM, in flight
 inline constexpr uint64_t kInlineBytesMax = 20 * 1024;  // of a page that the shard copies itself
 inline constexpr uint64_t kInlineBytesPerTurn = 256 * 1024;
 inline constexpr uint64_t kRetryUs = 1000;  // how soon refused work is tried again at the latest
@@ -57,7 +60,7 @@ struct PolledEvents {
 
 struct EngineState {
   EngineState(const EngineOptions& engine_options, Index engine_index, Chains engine_chains,
-              std::unique_ptr<EvictionPolicy> engine_policy, Arena owner_memory);
+              std::array<std::unique_ptr<EvictionPolicy>, 2> engine_policies, Arena owner_memory);
 
   uint64_t now() const { return options.clock->now_us(); }
   PagePool& pool() const { return *options.pool; }
@@ -68,7 +71,11 @@ struct EngineState {
   SegmentLog* log = nullptr;
   std::vector<Transport*> transports;
   std::vector<MappedMemory*> mapped;  // by transport; null: what its peers lend is not mapped
-  std::vector<PolledEvents> polled;   // by transport
+  std::vector<GpuMemory*> gpus;       // by transport; null: its peers lend no GPU memory
+  std::vector<GpuLink*> links;        // with work in flight
+  std::array<GpuDone, kEventsPerPoll> gpu_done;
+  size_t gpu_done_count = 0;
+  std::vector<PolledEvents> polled;  // by transport
   std::array<uint64_t, kEventsPerPoll> jobs_done{};
   size_t jobs_done_count = 0;
   std::array<LogEvent, kEventsPerPoll> log_events;
@@ -85,7 +92,7 @@ struct EngineState {
 
   Index index;
   Chains chains;
-  std::unique_ptr<EvictionPolicy> policy;
+  std::unique_ptr<EvictionPolicy> policy, hbm_policy;  // the second only with HBM
   Arena owner_memory;
   std::span<uint32_t> slot_owner;  // by slot: entry id + 1
   WorkerScratch scratch;
@@ -96,6 +103,7 @@ struct EngineState {
   Slab<DiskAppend> appends;
   Slab<DiskRead> reads;
   Slab<Demotion> demotions;
+  Slab<Move> moves;
   Slab<FlushOp> flushes;
   Slab<PinRecord> pins;
   TimerHeap request_timers, pin_timers;
@@ -124,6 +132,9 @@ struct EngineState {
   uint32_t prefetches = 0;        // reads in flight
   uint64_t prefetched_bytes = 0;  // in memory, raised by prefetch and not yet got
   uint32_t transient_slots = 0;   // main slots that operations in flight hold or pin
+  uint32_t lowering = 0;          // moves to DRAM
+  uint64_t lowering_bytes = 0;    // of HBM, that they will free
+  uint64_t hbm_short = 0;         // a page of so many bytes found no room in HBM
   uint32_t clear_owner = kNoId;   // the demotion that a run of slabs is being emptied for
   EntryId index_hand = 0;         // where a full index looks for a page on disk to forget
   EngineStats counts;

@@ -8,15 +8,15 @@ namespace {
 
 // A page in memory that names this parent came or went. The policy protects parents of pages that
 // are in memory; one that is not known, or on disk alone, needs no protection.
-void CountResident(EngineState* state, uint64_t parent_prefix, int change) {
+void CountResident(EngineBasics* state, uint64_t parent_prefix, int change) {
   if (parent_prefix == 0) return;
   const EntryId id = state->index.FindPrefix(parent_prefix);
   if (id == kNoId) return;
   Entry& parent = state->index.at(id);
   if (change < 0 && parent.resident_children == 0) return;  // it came after this child
   change > 0 ? ++parent.resident_children : --parent.resident_children;
-  if (parent.in_memory() && !parent.fresh) {
-    state->policy->SetChildren(id, parent.resident_children);
+  if (parent.resident() && !parent.fresh) {
+    state->PolicyOf(parent.slot).SetChildren(id, parent.resident_children);
   }
 }
 
@@ -24,30 +24,31 @@ void CountResident(EngineState* state, uint64_t parent_prefix, int change) {
 
 void EngineBasics::AttachSlot(EntryId id, SlotId slot) {
   Entry& entry = index.at(id);
-  CRUMB_CHECK(!entry.in_memory() && slot.valid());
+  CRUMB_CHECK(!entry.resident() && slot.valid());
   entry.slot = slot;
   entry.touched = false;
-  slot_owner[slot.value] = id + 1;
-  CRUMB_CHECK(entry.fresh == (pool().kind(slot) == SlabKind::kFresh));
-  if (entry.client_pins > 0) pool().Pin(slot);
+  entry.gpu_got = false;
+  if (!IsHbm(slot)) slot_owner[slot.value] = id + 1;
+  CRUMB_CHECK(entry.fresh == (PoolOf(slot).kind(Bare(slot)) == SlabKind::kFresh));
+  if (entry.client_pins > 0) PinSlot(slot);
   CountResident(this, entry.parent_prefix, 1);
   if (entry.fresh) return;  // no candidate for eviction before it is demoted
-  policy->Insert(id,
-                 {.size_class = static_cast<uint32_t>(pool().memory(slot).size() / kPageAlignment),
-                  .key = entry.key.prefix64()});
-  if (entry.resident_children > 0) policy->SetChildren(id, entry.resident_children);
+  EvictionPolicy& order = PolicyOf(slot);
+  order.Insert(id, {.size_class = static_cast<uint32_t>(MemoryOf(slot).size() / kPageAlignment),
+                    .key = entry.key.prefix64()});
+  if (entry.resident_children > 0) order.SetChildren(id, entry.resident_children);
   Rehold(id);
 }
 
 void EngineBasics::DetachSlot(EntryId id, Leaving why) {
   Entry& entry = index.at(id);
-  CRUMB_CHECK(entry.in_memory());
+  CRUMB_CHECK(entry.resident());
   ForgetPrefetched(id);
   CountResident(this, entry.parent_prefix, -1);
-  if (!entry.fresh) policy->Erase(id, {.why = why, .key = entry.key.prefix64()});
-  slot_owner[entry.slot.value] = 0;
-  if (entry.client_pins > 0) pool().Unpin(entry.slot);
-  pool().Release(entry.slot);
+  if (!entry.fresh) PolicyOf(entry.slot).Erase(id, {.why = why, .key = entry.key.prefix64()});
+  if (!IsHbm(entry.slot)) slot_owner[entry.slot.value] = 0;
+  if (entry.client_pins > 0) UnpinSlot(entry.slot);
+  ReleaseSlot(entry.slot);
   entry.slot = {};
 }
 
@@ -69,7 +70,7 @@ void EngineBasics::LeaveMemory(EntryId id, Leaving why) {
 
 void EngineBasics::PinForBlock(Block& block, EntryId id) {
   const Entry& entry = index.at(id);
-  pool().Pin(entry.slot);
+  PinSlot(entry.slot);
   ++transient_slots;
   block.page = entry.slot;
   block.page_pinned = true;
@@ -80,12 +81,9 @@ void EngineBasics::PinForBlock(Block& block, EntryId id) {
 
 void EngineBasics::Rehold(EntryId id) {
   const Entry& entry = index.at(id);
-  if (!entry.in_memory() || entry.fresh) return;
-  if (pool().pins(entry.slot) > 0) {
-    policy->Hold(id);
-  } else {
-    policy->Unhold(id);
-  }
+  if (!entry.resident() || entry.fresh) return;
+  EvictionPolicy& order = PolicyOf(entry.slot);
+  PinsOf(entry.slot) > 0 ? order.Hold(id) : order.Unhold(id);
 }
 
 void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
@@ -98,7 +96,7 @@ void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
       prefix == parent_prefix ? chains.AddGhostChild(prefix) : chains.DropGhostChild(prefix);
       continue;
     }
-    if (entry.in_memory()) CountResident(this, prefix, prefix == parent_prefix ? 1 : -1);
+    if (entry.resident()) CountResident(this, prefix, prefix == parent_prefix ? 1 : -1);
     uint32_t& children = index.at(parent).children;
     if (prefix == parent_prefix) {
       ++children;
@@ -118,7 +116,7 @@ void EngineBasics::EraseEntry(EntryId id) {
                    .parent_prefix = entry.parent_prefix};
   CountPage(entry.precision, -1);
   SetParent(id, 0);
-  if (entry.in_memory()) DetachSlot(id, Leaving::kGone);
+  if (entry.resident()) DetachSlot(id, Leaving::kGone);
   chains.Erase(id, prefix, left);
   index.Erase(id);
 }

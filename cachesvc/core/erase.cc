@@ -17,7 +17,7 @@ bool EngineImpl::EraseStart(Block& block) {
     Wait(appends[entry.append].waiters, block);
     return false;
   }
-  block.reply.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme;
+  block.reply.tier = entry.tier();
   if (entry.on_disk()) {
     block.step = Step::kEraseDisk;
     return true;

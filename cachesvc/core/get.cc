@@ -51,8 +51,9 @@ bool EngineImpl::GetStart(Block& block) {
     return Finish(block, BlockResult::kInvalid), false;
   }
   EndPhase(block, Phase::kIndex);
-  if (entry.in_memory()) {
-    GetFromMemory(block, id, Tier::kDram);
+  if (entry.in_hbm() && !GpuReads(block, entry)) return WaitForDram(block, id), false;
+  if (entry.resident()) {
+    GetFromMemory(block, id, entry.tier());
   } else {
     block.step = Step::kGetLoad;
   }
@@ -76,7 +77,7 @@ void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
 
 void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
   index.at(id).touched = true;
-  if (!index.at(id).fresh) policy->Touch(id);
+  if (!index.at(id).fresh) PolicyOf(index.at(id).slot).Touch(id);
   ForgetPrefetched(id);
   PinForBlock(block, id);
   DescribeHit(block, index.at(id), tier);
@@ -84,7 +85,7 @@ void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
 
 bool EngineImpl::GetLoad(Block& block) {
   EntryId id = kNoId;
-  if (FindLive(block.key, &id) != Live::kYes || index.at(id).in_memory()) {
+  if (FindLive(block.key, &id) != Live::kYes || index.at(id).resident()) {
     ReleasePage(block);
     block.step = Step::kGetStart;
     return true;
@@ -127,7 +128,7 @@ bool EngineImpl::GetLoad(Block& block) {
 // are taken at once or not at all, so that two such blocks cannot wait for each other.
 bool EngineImpl::GetLoadApart(Block& block) {
   EntryId id = kNoId;
-  if (FindLive(block.key, &id) != Live::kYes || index.at(id).in_memory() || log == nullptr) {
+  if (FindLive(block.key, &id) != Live::kYes || index.at(id).resident() || log == nullptr) {
     ReleaseStaging(block);
     block.step = Step::kGetStart;
     return true;
@@ -160,7 +161,7 @@ bool EngineImpl::GetStage(Block& block) {
   const bool as_stored =
       block.form == PageForm::kPacked || (block.form == PageForm::kRaw && raw_page);
   const bool decodes = block.form == PageForm::kRaw && !raw_page;
-  const bool staged = !as_stored && (decodes || MappedFor(block) == nullptr);
+  const bool staged = !as_stored && (decodes ? !GpuDecodes(block) : MappedFor(block) == nullptr);
   if (staged && !block.staging.valid() &&
       !AcquireStaging(block, block.reply.value_bytes, StageHalf::kOut)) {
     return false;
@@ -171,6 +172,10 @@ bool EngineImpl::GetStage(Block& block) {
 
 bool EngineImpl::GetWork(Block& block) {
   const bool apart = block.staging2.valid();
+  if (!apart && IsHbm(block.page)) {
+    block.step = Step::kGetPush;
+    return true;
+  }
   block.job.page = pool().memory(apart ? block.staging2 : block.page);
   block.job.kind = PageJobKind::kHashPayload;
   if (block.staging.valid()) {
@@ -178,7 +183,7 @@ bool EngineImpl::GetWork(Block& block) {
   }
   if (block.form == PageForm::kPage) block.job.kind = PageJobKind::kCopyPage;
   const bool decode = block.form == PageForm::kRaw && block.reply.precision != Precision::kRaw;
-  if (decode) {
+  if (decode && !GpuDecodes(block)) {
     const BoundCodec* codec = block.binding->FindReader(block.wire.part, block.job.header.codec_id);
     block.job.codec = codec->codec.get();
     block.job.kind = PageJobKind::kDecode;
@@ -214,6 +219,8 @@ void EngineImpl::OnGetJob(Block& block) {
 }
 
 bool EngineImpl::GetPush(Block& block) {
+  if (OnGpu(block)) return GpuPush(block), false;
+  if (IsHbm(block.page)) return Finish(block, BlockResult::kUnavailable), false;  // its set is gone
   StartTransfer(block, PushPlan(block));
   return false;
 }
@@ -228,6 +235,7 @@ void EngineImpl::OnGetPushed(Block& block) {
     const uint8_t child = lossy && depth < 255 ? static_cast<uint8_t>(depth + 1) : depth;
     session->served.Note(block.key.prefix64(), child);
   }
+  RaiseIfHot(block);
   Finish(block, BlockResult::kOk);
 }
 

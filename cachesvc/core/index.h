@@ -18,13 +18,18 @@
 namespace crumb::core {
 
 using EntryId = uint32_t;
+// Of a SlotId: it is one of the HBM pool. The engine's slots of both pools share one form.
+inline constexpr uint32_t kHbmSlotBit = 1u << 31;
+static_assert(kPoolBytesMax / kPageAlignment <= kHbmSlotBit);
+
+inline bool IsHbm(SlotId slot) { return slot.valid() && (slot.value & kHbmSlotBit) != 0; }
 inline constexpr uint32_t kNoId = 0xffffffff;
 
 struct Entry {
   BlockKey key;
   uint64_t identity_prefix, tenant_prefix, codec_id, parent_prefix;
   DiskLocation location;  // generation 0: not on disk
-  SlotId slot;            // invalid: not in memory
+  SlotId slot;            // invalid: on disk alone
   uint32_t payload_bytes, raw_bytes, token_start;
   uint16_t token_count, part;
   uint32_t children;           // hint: pages that name this one as parent
@@ -46,9 +51,13 @@ struct Entry {
   bool touched;         // since its append for eviction began
   bool prefetched : 1;  // raised by a prefetch, and not yet got
   bool fresh : 1;       // raw because it is recent: to be demoted, in a slab of its kind
+  bool gpu_got : 1;     // from DRAM into a worker's GPU memory, since it came to DRAM
 
   bool on_disk() const { return location.generation != 0; }
-  bool in_memory() const { return slot.valid(); }
+  bool resident() const { return slot.valid(); }
+  bool in_hbm() const { return IsHbm(slot); }
+  bool in_memory() const { return slot.valid() && !IsHbm(slot); }  // the host's
+  Tier tier() const { return in_hbm() ? Tier::kHbm : resident() ? Tier::kDram : Tier::kNvme; }
 };
 static_assert(sizeof(Entry) <= 120);  // with its cells in the table a page takes 128
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cachesvc/base/identity.h"
+#include "gpu/codec/gpu_codec.h"
 #include "gpu/codec/page_codec.h"
 
 namespace crumb {
@@ -38,6 +39,8 @@ struct LayoutBinding {
   std::vector<std::vector<std::shared_ptr<const PageCodec>>> ladder;
   // [part]: every codec that pages of this identity may have been stored with.
   std::vector<std::vector<std::shared_ptr<const PageCodec>>> readers;
+  // [part]: what GPUs can do of the above, for every GPU that workers lend memory of; empty: none.
+  std::vector<std::vector<std::shared_ptr<const GpuCodec>>> gpu = {};
 };
 
 }  // namespace crumb

@@ -70,7 +70,7 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
                CanLookUp(*binding, wire, index.at(id))) {
       const Entry& entry = index.at(id);
       reply = {.result = BlockResult::kOk,
-               .tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+               .tier = entry.tier(),
                .precision = entry.precision,
                .lossy_depth = entry.lossy_depth,
                .value_bytes = entry.raw_bytes};

@@ -275,7 +275,8 @@ void EngineImpl::DropStalledPeer(uint32_t id) {
   const bool stalled =
       request.blocks_left == 0 ||
       std::any_of(request.blocks.begin(), request.blocks.end(), [this](uint32_t block) {
-        return block != kNoId && blocks[block].pending == Pending::kTransfer;
+        return block != kNoId && (blocks[block].pending == Pending::kTransfer ||
+                                  blocks[block].pending == Pending::kGpu);
       });
   if (request.peer != kNoId && stalled) DropPeer(request.peer);
 }

@@ -15,8 +15,17 @@
 #include "cachesvc/core/index.h"
 #include "cachesvc/core/page_job.h"
 #include "cachesvc/core/slab.h"
+#include "cachesvc/net/gpu_memory.h"
 
 namespace crumb::core {
+
+// A region set in a peer's GPU memory, as kernels name it.
+struct GpuSet {
+  uint32_t region_set = 0;
+  GpuLink* link = nullptr;               // there while the peer is, and while a hold is
+  uint64_t address = 0, slot_bytes = 0;  // contiguous sets: of slot 0, of each
+  std::vector<uint32_t> tables;  // by part: of GpuLink::AddPlaces; kNoId: the part is not here
+};
 
 struct Peer {
   bool used = false;
@@ -28,6 +37,7 @@ struct Peer {
   // What its blocks hold. No peer may hold more of a thing than is left of it for all others.
   uint32_t blocks = 0, transfers = 0;
   std::array<uint64_t, 2> staged_bytes{};  // by StageHalf
+  std::vector<GpuSet> gpu_sets;
 };
 
 struct Request {
@@ -73,7 +83,7 @@ enum class Place : uint8_t {
 };
 
 // Work that will report back and keeps the block's memory in use until it does.
-enum class Pending : uint8_t { kNone, kTransfer, kJob, kLoadApart, kAppend, kErase };
+enum class Pending : uint8_t { kNone, kTransfer, kJob, kGpu, kLoadApart, kAppend, kErase };
 
 struct Block {
   bool used = false;
@@ -94,8 +104,9 @@ struct Block {
   bool pulled = false;   // the raw page is in staging
   bool flushed = false;  // a flush came after it started: it must not publish
   bool page_owned = false, page_pinned = false;
-  bool exists = false;  // kPutDurable of a page that was there already
-  bool seen = false;    // its page was there for all to see, and is put again to be durable
+  bool dram_only = false;  // its page may not lie in HBM
+  bool exists = false;     // kPutDurable of a page that was there already
+  bool seen = false;       // its page was there for all to see, and is put again to be durable
   bool write_failed = false;
 
   uint32_t peer = kNoId, peer_generation = 0;
@@ -119,7 +130,8 @@ struct Block {
   uint32_t entry_generation = 0;
   std::vector<Segment> segments;
   MappedHold lent;              // held for the job, or empty
-  uint32_t lent_transport = 0;  // whose it is
+  GpuHold gpu;                  // held for work on the peer's GPU, or empty
+  uint32_t lent_transport = 0;  // whose they are
   PageJob job;
 
   WireBlockReply reply;

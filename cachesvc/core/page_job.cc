@@ -195,6 +195,9 @@ void RunPageJob(void* arg, uint32_t worker) noexcept {
       return Encode(job, worker);
     case PageJobKind::kDemote:
       return Demote(job, worker);
+    case PageJobKind::kSeal:
+      job.result = BlockResult::kOk;
+      return SealInto(job);
     case PageJobKind::kAcceptPacked:
       return AcceptPacked(job, worker);
     case PageJobKind::kAcceptPage:

@@ -32,6 +32,7 @@ class WorkerScratch {
 enum class PageJobKind : uint8_t {
   kEncode,        // raw -> payload in page; seals `header` into page
   kDemote,        // the same from `source`, a stored raw page, which it verifies first
+  kSeal,          // payload is in page, made by a GPU: seals `header` into page
   kAcceptPacked,  // payload is in page: checks it (through raw), seals `header` into page
   kAcceptPage,    // page came from outside: checks its checksum and payload (through raw)
   kDecode,        // verifies page, decodes payload to raw, hashes raw

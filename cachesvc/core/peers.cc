@@ -35,9 +35,16 @@ absl::Status EngineImpl::AttachPeer(SessionId session_id, uint32_t transport, Pe
   made.session = session_id;
   made.blocks = made.transfers = 0;
   made.staged_bytes = {};
+  made.gpu_sets.clear();
   made.requests.reserve(options.limits.requests_per_peer_max);
   peer_ids[{transport, peer.value}] = id;
   session->peers.push_back(id);
+  for (const RegisteredSet& set : session->region_sets) {
+    const absl::Status registered = RegisterGpu(&made, set);
+    if (registered.ok()) continue;
+    DropPeer(id);
+    return registered;
+  }
   return absl::OkStatus();
 }
 
@@ -71,6 +78,7 @@ void EngineImpl::DropPeer(uint32_t peer_id) {
       CancelRequest(id, BlockResult::kCancelled);
     }
   }
+  peer.gpu_sets.clear();
   orphans.clear();
   peer.requests.swap(orphans);  // keeps its capacity
   peers.Give(peer_id);

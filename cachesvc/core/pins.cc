@@ -45,7 +45,7 @@ BlockResult EngineImpl::PinOne(Session& session, EntryId id, uint64_t ttl_us) {
   session.pins.PushBack(pins, pin);
   pin_ids.emplace(name, pin);
   pin_timers.Set(pin, ends_us);
-  if (entry.client_pins++ == 0 && entry.in_memory()) pool().Pin(entry.slot);
+  if (entry.client_pins++ == 0 && entry.resident()) PinSlot(entry.slot);
   Rehold(id);
   return BlockResult::kOk;
 }
@@ -57,8 +57,8 @@ void EngineImpl::Unpin(uint32_t pin_id) {
   pin.list->Remove(pins, pin_id);
   if (index.Alive(pin.entry, pin.entry_generation)) {
     Entry& entry = index.at(pin.entry);
-    if (--entry.client_pins == 0 && entry.in_memory()) {
-      pool().Unpin(entry.slot);
+    if (--entry.client_pins == 0 && entry.resident()) {
+      UnpinSlot(entry.slot);
       Rehold(pin.entry);
     }
   }

@@ -28,13 +28,13 @@ bool EngineImpl::PrefetchStart(Block& block) {
     return EndPrefetch(block, BlockResult::kMiss);
   }
   Entry& entry = index.at(id);
-  block.reply = {.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+  block.reply = {.tier = entry.tier(),
                  .precision = entry.precision,
                  .lossy_depth = entry.lossy_depth,
                  .value_bytes = entry.raw_bytes};
-  if (entry.in_memory()) {
+  if (entry.resident()) {
     entry.touched = true;
-    if (!entry.fresh) policy->Touch(id);
+    if (!entry.fresh) PolicyOf(entry.slot).Touch(id);
     return EndPrefetch(block, BlockResult::kOk);
   }
   if (entry.read != kNoId) {

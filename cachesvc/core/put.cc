@@ -33,8 +33,10 @@ bool PutsAsIs(const Block& block) {
 // As good a page lies on NVMe alone and may not be stable yet: a durable put writes it anew from
 // the bytes at hand.
 bool MustRenew(const Block& block, const Entry& entry) {
-  return block.durable && !entry.in_memory() && !entry.durable;
+  return block.durable && !entry.resident() && !entry.durable;
 }
+
+}  // namespace
 
 PageHeader MakeHeader(const Block& block, const BoundCodec& codec) {
   PageHeader header;
@@ -61,8 +63,6 @@ PageHeader MakeHeader(const Block& block, const BoundCodec& codec) {
   return header;
 }
 
-}  // namespace
-
 // Parent rules. A partial page is never a parent; where both positions are known they must meet.
 BlockResult EngineImpl::CheckParent(Block& block, const Session& session) {
   if (block.parent.is_zero()) return BlockResult::kOk;
@@ -88,11 +88,11 @@ BlockResult EngineImpl::CheckParent(Block& block, const Session& session) {
 bool EngineImpl::PutExists(Block& block) {
   const Entry& entry = index.at(block.entry);
   block.entry_generation = entry.generation;
-  block.reply = {.tier = entry.in_memory() ? Tier::kDram : Tier::kNvme,
+  block.reply = {.tier = entry.tier(),
                  .precision = entry.precision,
                  .lossy_depth = entry.lossy_depth,
                  .value_bytes = kPageHeaderBytes + entry.payload_bytes};
-  if (!block.durable || entry.durable || !entry.in_memory()) return false;
+  if (!block.durable || entry.durable || !entry.resident()) return false;
   ReleaseStaging(block);
   ReleasePage(block);
   block.exists = true;
@@ -139,7 +139,7 @@ bool EngineImpl::PutStage(Block& block) {
       }
     }
   }
-  if (!PutsAsIs(block) && !block.staging.valid() &&
+  if (!PutsAsIs(block) && !GpuEncodes(block) && !block.staging.valid() &&
       !AcquireStaging(block, part.raw_bytes, StageHalf::kIn)) {
     return false;
   }
@@ -151,9 +151,14 @@ bool EngineImpl::PutSlot(Block& block) {
   uint64_t payload_bytes = CodecOf(block).payload_bytes;
   if (block.form == PageForm::kPage) payload_bytes = block.wire.value_bytes - kPageHeaderBytes;
   const uint64_t bytes = PageSlotBytes(payload_bytes);
+  const bool gpu_encodes = GpuEncodes(block);
+  if (gpu_encodes && AcquireHbm(block, bytes)) {
+    block.step = Step::kPutEncode;
+    return true;
+  }
   switch (block.place == Place::kFresh ? AcquireFresh(block, bytes) : AcquireSlot(block, bytes)) {
     case Grant::kGot:
-      block.step = block.pulled ? Step::kPutEncode : Step::kPutPull;
+      block.step = block.pulled || gpu_encodes ? Step::kPutEncode : Step::kPutPull;
       return true;
     case Grant::kWait:
       return false;
@@ -175,6 +180,7 @@ bool EngineImpl::PutSlot(Block& block) {
 
 bool EngineImpl::PutPull(Block& block) {
   const TransferPlan plan = PullPlan(block);
+  if (OnGpu(block)) return GpuPull(block, plan), false;
   if (MappedFor(block) == nullptr) return StartTransfer(block, plan), false;
   if (!HoldLent(block, plan)) return false;
   if (block.form != PageForm::kPage) {
@@ -224,6 +230,12 @@ BlockResult EngineImpl::ExpectPage(Block& block) {
 }
 
 bool EngineImpl::PutEncode(Block& block) {
+  if (!block.pulled && GpuEncodes(block)) return GpuEncode(block), false;
+  if (!block.pulled && !block.lent.held()) {  // its worker's GPU set is gone: as if it had had none
+    ReleasePage(block);
+    block.step = Step::kPutStage;
+    return true;
+  }
   const PartShape& part = block.binding->part(block.wire.part);
   const BoundCodec& codec = CodecOf(block);
   block.job = PageJob{};
@@ -294,7 +306,7 @@ void EngineImpl::OnPutJob(Block& block) {
     if (job.result == BlockResult::kCorrupt) ++counts.checksum_failures_peer;
     return Finish(block, job.result);
   }
-  if (job.kind == PageJobKind::kEncode) {
+  if (job.kind == PageJobKind::kEncode || job.kind == PageJobKind::kSeal) {
     if (!report.fits) {
       ++counts.ladder_steps;
       if (!ClimbLadder(block, block.rung + 1)) Finish(block, BlockResult::kInvalid);
@@ -327,6 +339,12 @@ bool EngineImpl::PutReplace(Block& block) {
   const Live live = FindLive(block.key, &id);
   if (live == Live::kLater) return Wait(disk_wait, block), false;
   if (live == Live::kNo || !index.at(id).on_disk()) return Publish(block, DiskLocation{}, false);
+  if (IsHbm(block.page)) {  // only what lies in DRAM can be written: it is encoded anew, to there
+    ReleasePage(block);
+    block.dram_only = true;
+    block.step = Step::kPutStage;
+    return true;
+  }
   const BlockResult result = StartBlockAppend(block, block.durable || index.at(id).durable);
   if (result == BlockResult::kBusy) {
     Wait(disk_wait, block);
@@ -351,7 +369,7 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
     CountPage(entry.precision, -1);
     OrphanDemotion(id);
     chains.Remove(id);
-    if (entry.in_memory()) DetachSlot(id, Leaving::kReplaced);
+    if (entry.resident()) DetachSlot(id, Leaving::kReplaced);
   }
   if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image
   if (entry.read != kNoId) reads[entry.read].entry = kNoId;
@@ -380,11 +398,11 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   NoteCommit(block, id);
   block.entry = id;
   block.entry_generation = entry.generation;
-  block.reply = {.tier = Tier::kDram,
+  block.reply = {.tier = entry.tier(),
                  .precision = entry.precision,
                  .lossy_depth = entry.lossy_depth,
                  .value_bytes = kPageHeaderBytes + entry.payload_bytes};
-  counts.bytes_in[static_cast<size_t>(Tier::kDram)] +=
+  counts.bytes_in[static_cast<size_t>(entry.tier())] +=
       block.form == PageForm::kRaw ? entry.raw_bytes : block.wire.value_bytes;
   if (Session* session = FindSession(block.session); session != nullptr) {
     session->served.Note(block.key.prefix64(), entry.lossy_depth);
@@ -410,6 +428,7 @@ bool EngineImpl::PutDurable(Block& block) {
   if (!alive || block.write_failed || log == nullptr) {
     return Finish(block, BlockResult::kNotDurable), false;
   }
+  if (index.at(block.entry).in_hbm()) return WaitForDram(block, block.entry), false;
   if (!index.at(block.entry).in_memory()) {
     // Evicted meanwhile, by a write that nobody asked to be stable: the bytes at hand are put anew.
     block.seen = block.seen || !block.exists;

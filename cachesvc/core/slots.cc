@@ -221,12 +221,13 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   for (uint32_t i = 0; i < kEventsPerPoll; ++i) {
     index_hand = index_hand + 1 < index.scan_end() ? index_hand + 1 : 0;
     const Entry& entry = index.at(index_hand);
-    if (!entry.live || entry.in_memory() || entry.read != kNoId) continue;
+    if (!entry.live || entry.resident() || entry.read != kNoId) continue;
     if (FindAppend(entry.key) != kNoId) continue;
     ForgetPage(index_hand);
     return Adopt(index.Insert(key));
   }
-  const EntryId victim = policy->Victim(kAnyClass);
+  EntryId victim = policy->Victim(kAnyClass);
+  if (victim == kNoId && has_hbm()) victim = hbm_policy->Victim(kAnyClass);
   if (victim == kNoId || FindAppend(index.at(victim).key) != kNoId) return kNoId;
   const Entry& entry = index.at(victim);
   ++counts.evicted_dropped;

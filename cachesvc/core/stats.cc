@@ -14,6 +14,13 @@ EngineStats EngineImpl::Stats() const {
   stats.pool_used_bytes = pool().used_bytes();
   stats.pool_pages = pool().used_slots();
   stats.pool_pinned = pool().pinned_slots();
+  if (has_hbm()) {
+    stats.hbm_capacity_bytes = hbm().capacity_bytes();
+    stats.hbm_used_bytes = hbm().used_bytes();
+    stats.hbm_pages = hbm().used_slots();
+    stats.hbm_pinned = hbm().pinned_slots();
+  }
+  stats.moves_in_flight = moves.taken();
   stats.staging_capacity_bytes = pool().staging_capacity_bytes();
   stats.staging_used_bytes = pool().staging_used_bytes();
   stats.fresh_capacity_bytes = FreshLimit();

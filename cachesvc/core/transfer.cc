@@ -91,7 +91,7 @@ void EngineImpl::OnTransferDone(uint64_t token, BlockResult result) {
 }
 
 MappedMemory* EngineLent::MappedFor(const Block& block) const {
-  if (!peers.Alive(block.peer, block.peer_generation)) return nullptr;
+  if (!peers.Alive(block.peer, block.peer_generation) || OnGpu(block)) return nullptr;
   return mapped[peers[block.peer].transport];
 }
 

@@ -7,12 +7,14 @@
 namespace crumb::core {
 
 EngineState::EngineState(const EngineOptions& engine_options, Index engine_index,
-                         Chains engine_chains, std::unique_ptr<EvictionPolicy> engine_policy,
+                         Chains engine_chains,
+                         std::array<std::unique_ptr<EvictionPolicy>, 2> engine_policies,
                          Arena engine_owner_memory)
     : options(engine_options),
       index(std::move(engine_index)),
       chains(std::move(engine_chains)),
-      policy(std::move(engine_policy)),
+      policy(std::move(engine_policies[0])),
+      hbm_policy(std::move(engine_policies[1])),
       owner_memory(std::move(engine_owner_memory)),
       slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
                  owner_memory.bytes().size() / sizeof(uint32_t)),
@@ -23,6 +25,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
       appends(kAppendsMax),
       reads(kReadsMax),
       demotions(kDemotionsMax),
+      moves(kMovesMax),
       flushes(kFlushesMax),
       pins(engine_options.limits.pins_max),
       request_timers(engine_options.limits.requests_max),
@@ -77,7 +80,8 @@ int EngineImpl::Poll() {
   }
   jobs_done_count = options.queue->Poll(absl::MakeSpan(jobs_done));
   if (log != nullptr) log_event_count = log->Poll(absl::MakeSpan(log_events));
-  return static_cast<int>(found + jobs_done_count + log_event_count);
+  gpu_done_count = PollLinks();
+  return static_cast<int>(found + jobs_done_count + log_event_count + gpu_done_count);
 }
 
 int EngineImpl::RunReady() {
@@ -89,10 +93,13 @@ int EngineImpl::RunReady() {
   }
   for (size_t i = 0; i < jobs_done_count; ++i) OnJobDone(jobs_done[i]);
   work += static_cast<int>(std::exchange(jobs_done_count, 0));
+  for (size_t i = 0; i < gpu_done_count; ++i) OnGpuDone(gpu_done[i]);
+  work += static_cast<int>(std::exchange(gpu_done_count, 0));
   for (size_t i = 0; i < log_event_count; ++i) OnLogEvent(log_events[i]);
   work += static_cast<int>(std::exchange(log_event_count, 0));
   work += RunTimers();
   work += RunDemotions();
+  work += RunMoves();
   for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &fresh_wait, &slot_wait,
                             &prefetch_wait, &stage_wait[0], &stage_wait[1], &ready}) {
     work += RetryList(*list);
@@ -105,6 +112,7 @@ int EngineImpl::RunReady() {
   RetryForgets();
   work += RunFlushes();
   work += RunDrain();
+  for (GpuLink* link : links) link->Flush();
   if (log != nullptr) log->Submit();
   return work;
 }

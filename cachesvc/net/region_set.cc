@@ -225,25 +225,39 @@ uint32_t RegionSet::segments_max(uint32_t part) const {
 
 bool RegionSet::Segments(const BlockPlace& place, std::vector<Segment>* out) const {
   out->clear();
-  if (segments_max(place.part) == 0 || place.bytes == 0) return false;
+  if (!Holds(place)) return false;
   const PartPlan& plan = parts_[place.part];
   if (contiguous()) {
-    if (place.slots.size() != 1 || place.slots[0] >= spec_.slots) return false;
-    if (place.bytes > spec_.slot_bytes) return false;
     const uint64_t address = spec_.regions[0].address + place.slots[0] * spec_.slot_bytes;
     out->push_back({.region = 0, .address = address, .local_offset = 0, .bytes = place.bytes});
     return true;
   }
-  if (place.bytes != plan.raw_bytes || place.tokens > page_tokens_) return false;
+  out->reserve(plan.segments_max);
+  for (const Plane& plane : plan.planes) AppendPlane(plane, place, out);
+  return true;
+}
+
+bool RegionSet::Holds(const BlockPlace& place) const {
+  if (segments_max(place.part) == 0 || place.bytes == 0) return false;
+  if (contiguous()) {
+    return place.slots.size() == 1 && place.slots[0] < spec_.slots &&
+           place.bytes <= spec_.slot_bytes;
+  }
+  if (place.bytes != parts_[place.part].raw_bytes || place.tokens > page_tokens_) return false;
   const uint32_t tokens = place.tokens == 0 ? page_tokens_ : place.tokens;
   const uint32_t slots_needed = (tokens + tokens_per_slot_ - 1) / tokens_per_slot_;
   if (place.slots.size() < slots_needed || place.slots.size() > spec_.slots_per_block) return false;
   for (uint32_t i = 0; i < slots_needed; ++i) {
     if (place.slots[i] >= spec_.slots) return false;
   }
-  out->reserve(plan.segments_max);
-  for (const Plane& plane : plan.planes) AppendPlane(plane, place, out);
   return true;
+}
+
+std::vector<TensorPlace> RegionSet::PlacesOf(uint32_t part) const {
+  std::vector<TensorPlace> out;
+  if (part >= parts_.size()) return out;
+  for (const Plane& plane : parts_[part].planes) out.push_back(plane.place);
+  return out;
 }
 
 void RegionSet::AppendPlane(const Plane& plane, const BlockPlace& place,

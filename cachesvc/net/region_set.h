@@ -90,6 +90,12 @@ class RegionSet {
     return Segments({.part = part, .slots = slots, .bytes = bytes}, out);
   }
 
+  // Whether Segments would fill anything: the same checks, and no list.
+  bool Holds(const BlockPlace& place) const;
+  // Where the tensors of a part lie, offsets moved to its first head, in the order of its raw page;
+  // empty if the part is not here. Contiguous sets have none.
+  std::vector<TensorPlace> PlacesOf(uint32_t part) const;
+
  private:
   // One tensor of one layer as one part sees it.
   struct Plane {
