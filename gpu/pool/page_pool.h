@@ -26,6 +26,8 @@ struct SlotId {
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
+inline constexpr uint64_t kNoStaging = 1;  // bytes, rounded down to none
+
 struct PagePoolOptions {
   uint64_t bytes = 0;          // both areas together; of CreateOver: 0 is all of the memory
   uint64_t staging_bytes = 0;  // 0: a quarter of `bytes`, at least 64 MiB or half, at most 1 GiB

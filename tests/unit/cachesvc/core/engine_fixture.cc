@@ -167,6 +167,18 @@ void Rig::Start() {
   engine_options.fresh_percent = options.fresh_percent;
   engine_options.fresh_idle_us = options.fresh_idle_us;
   engine_options.nvme_admit_all = options.nvme_admit_all;
+  if (options.hbm_bytes > 0) {
+    auto memory = Arena::Map(options.hbm_bytes, HugePages::kNo);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    hbm_memory = std::move(memory).value();
+    auto made_hbm = PagePool::CreateOver(hbm_memory.bytes(),
+                                         {.staging_bytes = kNoStaging, .slab_bytes = 64 << 10});
+    EXPECT_TRUE(made_hbm.ok()) << made_hbm.status();
+    hbm = std::move(made_hbm).value();
+    lower = MoodyLink(&options.gpu->mood);
+    raise = MoodyLink(&options.gpu->mood);
+    engine_options.hbm = {.pool = hbm.get(), .lower = lower.get(), .raise = raise.get()};
+  }
   auto made = Engine::Create(engine_options);
   EXPECT_TRUE(made.ok()) << made.status();
   engine = std::move(made).value();
@@ -176,7 +188,8 @@ void Rig::Start() {
     log = std::move(opened).value();
     engine->SetLog(log.get());
   }
-  engine->AddTransport(wire.get(), options.mapped);
+  wire->gpu = options.gpu;
+  engine->AddTransport(wire.get(), options.mapped, options.gpu);
   const absl::Status bound = engine->BindLayout(kLayout, Bind(options.codec));
   EXPECT_TRUE(bound.ok()) << bound;
   AddWorker({});
@@ -213,6 +226,12 @@ LayoutBinding Rig::Bind(CodecKind kind, const std::string& tenant) const {
         PageCodec::Create(part, CodecDescriptor::Default(CodecKind::kRaw, Sha256{}), nullptr);
     EXPECT_TRUE(raw.ok()) << raw.status();
     ladder.push_back(std::move(raw).value());
+    if (options.gpu != nullptr) {
+      binding.gpu.emplace_back();
+      for (const auto& codec : ladder) {
+        binding.gpu.back().push_back(std::make_shared<SampleGpuCodec>(codec, part));
+      }
+    }
     binding.ladder.push_back(std::move(ladder));
     binding.readers.emplace_back();
   }
@@ -283,8 +302,11 @@ void Rig::ExpectAtRest() const {
   EXPECT_EQ(stats.staging_used_bytes, 0u);
   EXPECT_EQ(stats.waiters, 0u);
   EXPECT_EQ(queue.in_flight(), 0u);
+  EXPECT_EQ(stats.moves_in_flight, 0u);
+  EXPECT_TRUE(options.gpu == nullptr || options.gpu->held == 0);
   if (stats.pins == 0) {
     EXPECT_EQ(stats.pool_pinned, 0u);
+    EXPECT_EQ(stats.hbm_pinned, 0u);
   }
 }
 

@@ -17,10 +17,12 @@
 #include "cachesvc/core/engine.h"
 #include "cachesvc/net/loopback_transport.h"
 #include "cachesvc/net/mapped_memory.h"
+#include "gpu/pool/arena.h"
 #include "storage/device/fault_device.h"
 #include "storage/device/mem_device.h"
 #include "storage/segment/segment_log.h"
 #include "tests/unit/cachesvc/core/fake_codec.h"
+#include "tests/unit/cachesvc/core/fake_gpu.h"
 
 namespace crumb::testing {
 
@@ -67,6 +69,7 @@ class HoldingTransport final : public Transport {
  public:
   bool hold = false;
   PeerId deaf;  // takes no message
+  FakeGpu* gpu = nullptr;
 
   explicit HoldingTransport(LoopbackTransport* inner) : inner_(inner) {}
   size_t held() const { return held_.size(); }
@@ -77,6 +80,7 @@ class HoldingTransport final : public Transport {
   BlockResult Pull(const Transfer& transfer) override { return Start(transfer, true); }
   BlockResult Push(const Transfer& transfer) override { return Start(transfer, false); }
   absl::Status RegisterRegions(PeerId peer, uint32_t region_set, const RegionSet& set) override {
+    if (gpu != nullptr) gpu->Register(peer, set);
     return inner_->RegisterRegions(peer, region_set, set);
   }
   void ClosePeer(PeerId peer) override;
@@ -211,6 +215,8 @@ struct RigOptions {
   uint64_t fresh_idle_us = 0;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   bool nvme_admit_all = true;
+  uint64_t hbm_bytes = 0;               // 0: no HBM tier
+  FakeGpu* gpu = nullptr;               // workers may lend GPU memory
   MappedMemory* mapped = nullptr;       // what workers lend is mapped, as this says
   DeviceQueue* device_queue = nullptr;  // null: the rig's own, which runs jobs in Poll
   SegmentLogOptions log = {};
@@ -249,7 +255,9 @@ class Rig {
   RigOptions options;
   ManualClock clock;
   InlineQueue queue;
-  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<PagePool> pool, hbm;
+  Arena hbm_memory;
+  std::shared_ptr<GpuLink> lower, raise;
   std::unique_ptr<LoopbackTransport> transport;
   std::unique_ptr<HoldingTransport> wire;  // around it; what the engine sees
   std::shared_ptr<const Layout> layout;
