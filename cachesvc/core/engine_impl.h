@@ -23,7 +23,7 @@ class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
   void StartRequest(uint32_t peer, const WireRequest& message);
   BlockResult CheckRequest(uint32_t peer, const WireRequest& message) const;
   uint32_t MakeRequest(uint32_t peer, const WireHeader& header);
-  void MakeBlock(uint32_t request, const WireRequest& message, uint32_t at);
+  void MakeBlock(uint32_t request, const WireRequest& message, uint32_t at, uint32_t known_end);
   void Refuse(uint32_t peer, const WireHeader& header, BlockResult result);
   bool TrySend(const Request& request);
   void RetryUnsent();

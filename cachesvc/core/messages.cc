@@ -30,6 +30,30 @@ bool BlockIsSane(const WireBlock& wire, const Binding& binding) {
   return wire.token_start <= kTokenStartUnknown - 1 - page_tokens;
 }
 
+// How far the chain of each block of a put reaches within its own request: a prefill brings a whole
+// chain at once, and only its newest pages need to be raw. 0: not known. A parent stands before its
+// child, and not far.
+using Ends = std::array<uint32_t, kBlocksPerRequestMax>;
+constexpr uint32_t kParentStepsMax = 64;
+
+void FindEnds(const WireRequest& message, const Binding& binding, Ends* ends) {
+  for (uint32_t i = message.header.block_count; i-- > 0;) {
+    const WireBlock wire = message.block(i);
+    if (wire.part >= binding.part_count() || wire.token_start == kTokenStartUnknown) continue;
+    const uint32_t count =
+        wire.token_count == 0 ? binding.part(wire.part).page_tokens : wire.token_count;
+    const uint64_t end = std::min<uint64_t>(uint64_t{wire.token_start} + count, UINT32_MAX - 1);
+    (*ends)[i] = std::max((*ends)[i], static_cast<uint32_t>(end));
+    if (wire.parent == Digest{}) continue;
+    for (uint32_t step = 1; step <= std::min(i, kParentStepsMax); ++step) {
+      const WireBlock before = message.block(i - step);
+      if (before.part != wire.part || before.digest != wire.parent) continue;
+      (*ends)[i - step] = std::max((*ends)[i - step], (*ends)[i]);
+      break;
+    }
+  }
+}
+
 bool MovesData(WireType type) { return type == WireType::kPut || type == WireType::kGet; }
 
 }  // namespace
@@ -127,7 +151,10 @@ void EngineImpl::StartRequest(uint32_t peer, const WireRequest& message) {
   }
   const uint32_t request = MakeRequest(peer, header);
   if (header.type == WireType::kLookup) return RunLookup(request, message);
-  for (uint32_t i = 0; i < header.block_count; ++i) MakeBlock(request, message, i);
+  Ends ends{};
+  const Binding& binding = *bindings.at(header.layout_handle);
+  if (header.type == WireType::kPut && binding.windows().on) FindEnds(message, binding, &ends);
+  for (uint32_t i = 0; i < header.block_count; ++i) MakeBlock(request, message, i, ends[i]);
 }
 
 uint32_t EngineImpl::MakeRequest(uint32_t peer, const WireHeader& header) {
@@ -149,7 +176,8 @@ uint32_t EngineImpl::MakeRequest(uint32_t peer, const WireHeader& header) {
   return id;
 }
 
-void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint32_t at) {
+void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint32_t at,
+                           uint32_t known_end) {
   Request& request = requests[request_id];
   const WireHeader& header = message.header;
   const Peer& peer = peers[request.peer];
@@ -173,6 +201,7 @@ void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint
   block.session = peer.session;
   block.binding = FindBinding(header.layout_handle, *FindSession(peer.session));
   block.wire = message.block(at);
+  block.known_end = known_end;
   block.slot_count = header.slots_per_block;
   for (uint32_t i = 0; i < header.slots_per_block; ++i) block.slots[i] = message.slot(at, i);
   block.phase_us = request.received_us;

@@ -115,6 +115,7 @@ struct Block {
   std::shared_ptr<const Binding> binding;
   BlockKey key, parent;
   WireBlock wire;
+  uint32_t known_end = 0;  // of its chain, as far as its request says; 0: it does not
   std::array<uint32_t, kSlotsPerBlockMax> slots{};
   uint32_t slot_count = 0;
 

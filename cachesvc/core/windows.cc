@@ -42,8 +42,10 @@ void EngineBasics::PlaceBlock(Block& block) const {
   const uint64_t own_end = uint64_t{block.wire.token_start} + count;
   if (block.wire.token_start < windows.sink_tokens) {
     block.place = Place::kSink;
-  } else if (!IsPast(own_end, std::max(NewestEnd(block.key), static_cast<uint32_t>(own_end)),
-                     windows.recent_tokens) &&
+  } else if (!IsPast(
+                 own_end,
+                 std::max({NewestEnd(block.key), block.known_end, static_cast<uint32_t>(own_end)}),
+                 windows.recent_tokens) &&
              run != 0 && run <= FreshLimit()) {
     block.place = Place::kFresh;
   } else {

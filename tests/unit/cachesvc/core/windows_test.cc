@@ -23,6 +23,23 @@ TEST(EngineWindowsTest, TheSinkAndTheRecentPagesAreRawAndTheOthersPacked) {
   rig.ExpectAtRest();
 }
 
+TEST(EngineWindowsTest, AChainInOneRequestIsStoredAtItsFinalPrecisionsAtOnce) {
+  Rig rig(Windowed());
+  RequestSpec spec;
+  for (uint32_t at = 0; at < 8; ++at) {
+    rig.worker().Fill(at, PageOf(100 + at));
+    BlockSpec block{.digest = DigestNumber(100 + at), .token_start = at * kTokens, .slot = at};
+    if (at > 0) block.parent = DigestNumber(100 + at - 1);
+    spec.blocks.push_back(block);
+  }
+  rig.worker().Send(spec);
+  rig.Settle();
+  EXPECT_EQ(Precisions(rig, 100, 8), "r22222rr");
+  EXPECT_EQ(Demotions(rig, DemotionReason::kDescendant), 0u);
+  EXPECT_EQ(rig.engine->stats().fresh_pages, 2u);
+  rig.ExpectAtRest();
+}
+
 TEST(EngineWindowsTest, EveryOrderOfCommitsEndsInTheSamePrecisions) {
   std::vector<uint64_t> order(5);
   std::iota(order.begin(), order.end(), 0);
