@@ -1,6 +1,8 @@
 // The probe of a CUDA build. Never creates a context: it only asks for properties.
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include "gpu/device/cuda_driver.cuh"
 #include "gpu/device/cuda_status.h"
 #include "gpu/device/gpu_probe.h"
 
@@ -25,6 +27,16 @@ std::string WhyNone(const GpuProbe& probe, cudaError_t error) {
   return note + ": " + CudaRemedy(error);
 }
 
+// The runtime has no word for it. False also where the driver does not know.
+bool SharedByMps(int device) {
+  static const auto attribute_of =
+      DriverCall<PFN_cuDeviceGetAttribute_v2000>("cuDeviceGetAttribute", 2000);
+  int value = 0;
+  return attribute_of != nullptr &&
+         attribute_of(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) == CUDA_SUCCESS &&
+         value != 0;
+}
+
 }  // namespace
 
 GpuProbe ProbeGpus() {
@@ -44,7 +56,8 @@ GpuProbe ProbeGpus() {
     probe.devices.push_back({.name = properties.name,
                              .compute_major = properties.major,
                              .compute_minor = properties.minor,
-                             .memory_bytes = properties.totalGlobalMem});
+                             .memory_bytes = properties.totalGlobalMem,
+                             .mps = SharedByMps(device)});
   }
   if (probe.devices.empty()) probe.note = "the driver lists no GPU";
   return probe;

@@ -14,6 +14,7 @@ struct GpuInfo {
   int compute_major = 0;
   int compute_minor = 0;
   uint64_t memory_bytes = 0;
+  bool mps = false;  // contexts of this device are shared by MPS: kernels of processes overlap
 };
 
 struct GpuProbe {
