@@ -5,7 +5,7 @@
 // put that encodes at once would have stored.
 #include <utility>
 
-#include "cachesvc/core/engine_impl.h"
+#include "cachesvc/core/engine_demote.h"
 
 namespace crumb::core {
 namespace {
@@ -14,7 +14,7 @@ constexpr int kEvictionsPerTarget = 64;
 
 }  // namespace
 
-int EngineImpl::RunDemotions() {
+int EngineDemote::RunDemotions() {
   FindDue();
   int work = 0;
   while (demotions.free() > 0 && chains.front(FreshQueue::kDue) != kNoId) {
@@ -42,7 +42,7 @@ void EngineBasics::FindDue() {
   }
 }
 
-void EngineImpl::StartDemotion(EntryId entry_id) {
+void EngineDemote::StartDemotion(EntryId entry_id) {
   const Entry& entry = index.at(entry_id);
   CRUMB_CHECK(entry.fresh && entry.in_memory() && entry.precision == Precision::kRaw);
   const uint32_t id = demotions.Take();
@@ -64,11 +64,9 @@ void EngineImpl::StartDemotion(EntryId entry_id) {
 }
 
 // True if something moved.
-bool EngineImpl::AdvanceDemotion(uint32_t id) {
+bool EngineDemote::AdvanceDemotion(uint32_t id) {
   Demotion& demotion = demotions[id];
-  if (demotion.step == DemotionStep::kEncode || demotion.step == DemotionStep::kWriting) {
-    return false;  // it comes back by itself
-  }
+  if (ComesBack(demotion.step)) return false;
   if (demotion.entry == kNoId) return EndDemotion(id), true;
   switch (demotion.step) {
     case DemotionStep::kSlot: {
@@ -81,17 +79,20 @@ bool EngineImpl::AdvanceDemotion(uint32_t id) {
     }
     case DemotionStep::kSubmit:
       return SubmitDemotion(id);
+    case DemotionStep::kGpuSubmit:
+      return EncodeDemotion(id);
+    case DemotionStep::kSealSubmit:
+      return SealDemotion(id);
     case DemotionStep::kWrite:
       WriteDemotion(id);
       return !demotion.used || demotion.step != DemotionStep::kWrite;
-    case DemotionStep::kEncode:
-    case DemotionStep::kWriting:
+    default:
       break;
   }
   return false;
 }
 
-Grant EngineImpl::AcquireTarget(uint32_t id) {
+Grant EngineDemote::AcquireTarget(uint32_t id) {
   Demotion& demotion = demotions[id];
   const BoundCodec& codec = demotion.binding->ladder(demotion.part)[demotion.rung];
   const uint64_t bytes = PageSlotBytes(codec.payload_bytes);
@@ -109,7 +110,7 @@ Grant EngineImpl::AcquireTarget(uint32_t id) {
 }
 
 // False: the queue is full.
-bool EngineImpl::SubmitDemotion(uint32_t id) {
+bool EngineDemote::SubmitDemotion(uint32_t id) {
   Demotion& demotion = demotions[id];
   const Binding& binding = *demotion.binding;
   const auto& ladder = binding.ladder(demotion.part);
@@ -128,19 +129,39 @@ bool EngineImpl::SubmitDemotion(uint32_t id) {
   job.header.precision = codec.precision;
   job.header.codec_id = codec.id;
   job.header.flags = demotion.rung > 0 ? kPageFlagStepped : 0;
+  DemotionStep next = DemotionStep::kEncode;
+  if (DemotionCodec(demotion) != nullptr) {
+    next = DemotionStep::kVerify;
+    job.kind = PageJobKind::kHashPayload;
+    job.page = pool().memory(demotion.source);
+    job.header.codec_id = binding.raw_id(demotion.part);
+    job.header.payload_bytes = job.header.raw_bytes;
+  }
+  return QueueDemotion(id, next);
+}
+
+bool EngineDemote::QueueDemotion(uint32_t id, DemotionStep next) {
+  Demotion& demotion = demotions[id];
   const DeviceJob device_job{.run = RunPageJob,
-                             .arg = &job,
+                             .arg = &demotion.job,
                              .token = MakeToken(TokenKind::kDemotion, id, demotion.generation)};
   if (!options.queue->Submit(device_job)) return false;
-  demotion.step = DemotionStep::kEncode;
+  demotion.step = next;
   return true;
 }
 
-void EngineImpl::OnDemotionJob(uint32_t id) {
+void EngineDemote::OnDemotionJob(uint32_t id) {
   Demotion& demotion = demotions[id];
-  CRUMB_CHECK(demotion.step == DemotionStep::kEncode);
-  const PageJob& job = demotion.job;
   if (demotion.entry == kNoId) return EndDemotion(id);
+  const bool verified = demotion.step == DemotionStep::kVerify;
+  if (!verified || demotion.job.result != BlockResult::kOk) return JudgeDemotion(id);
+  demotion.step = DemotionStep::kGpuSubmit;
+  (void)EncodeDemotion(id);
+}
+
+void EngineDemote::JudgeDemotion(uint32_t id) {
+  Demotion& demotion = demotions[id];
+  const PageJob& job = demotion.job;
   if (job.result != BlockResult::kOk) {
     // The raw page is not what was stored. A record on disk has its own checksum and may be good.
     ++counts.checksum_failures_dram;
@@ -167,7 +188,7 @@ void EngineImpl::OnDemotionJob(uint32_t id) {
 
 // WHY before the swap: as for a put that replaces (put.cc), the entry's location must never hold
 // another image than its slot, and what was promised durable must not give way to what is not.
-void EngineImpl::WriteDemotion(uint32_t id) {
+void EngineDemote::WriteDemotion(uint32_t id) {
   Demotion& demotion = demotions[id];
   Entry& entry = index.at(demotion.entry);
   if (entry.append != kNoId) return;  // of the raw page, for a durable put
@@ -191,7 +212,7 @@ void EngineImpl::WriteDemotion(uint32_t id) {
   demotion.step = DemotionStep::kWriting;
 }
 
-void EngineImpl::EndDemotionAppend(DiskAppend& append, const LogEvent& event) {
+void EngineDemote::EndDemotionAppend(DiskAppend& append, const LogEvent& event) {
   const uint32_t id = append.demotion;
   Demotion& demotion = demotions[id];
   CRUMB_CHECK(demotion.step == DemotionStep::kWriting);
@@ -211,7 +232,7 @@ void EngineImpl::EndDemotionAppend(DiskAppend& append, const LogEvent& event) {
 // The new image could not be written: the raw record stays what the key holds, in memory only where
 // a client pinned it. WHY not forget what may have been written: a tombstone would hide the raw
 // record too, and either is an image of what was put.
-void EngineImpl::KeepRaw(uint32_t id) {
+void EngineDemote::KeepRaw(uint32_t id) {
   const EntryId entry_id = demotions[id].entry;
   ++counts.demotion_failures;
   OrphanDemotion(entry_id);
@@ -223,7 +244,7 @@ void EngineImpl::KeepRaw(uint32_t id) {
   EndDemotion(id);
 }
 
-void EngineImpl::SwapDemoted(uint32_t id) {
+void EngineDemote::SwapDemoted(uint32_t id) {
   Demotion& demotion = demotions[id];
   const EntryId entry_id = demotion.entry;
   Entry& entry = index.at(entry_id);
@@ -244,7 +265,7 @@ void EngineImpl::SwapDemoted(uint32_t id) {
   EndDemotion(id);
 }
 
-void EngineImpl::EndDemotion(uint32_t id) {
+void EngineDemote::EndDemotion(uint32_t id) {
   Demotion& demotion = demotions[id];
   CRUMB_CHECK(demotion.entry == kNoId);
   if (clear_owner == id) {

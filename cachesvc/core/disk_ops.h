@@ -15,25 +15,6 @@
 
 namespace crumb::core {
 
-enum class DemotionStep : uint8_t { kSlot, kSubmit, kEncode, kWrite, kWriting };
-
-// A fresh page on its way to its final precision: encoded from its raw slot into another one, which
-// then becomes the entry's. Both slots are held until it ends.
-struct Demotion {
-  bool used = false;
-  uint32_t generation = 0;
-  EntryId entry = kNoId;  // kNoId: forgotten or replaced meanwhile
-  DemotionReason reason = DemotionReason::kDescendant;
-  DemotionStep step = DemotionStep::kSlot;
-  bool stuck = false;  // no slot can be had, nothing on its way brings one
-  std::shared_ptr<const Binding> binding;
-  uint32_t part = 0;
-  SlotId source, target;
-  uint32_t rung = 0;  // of the ladder
-  uint64_t started_us = 0;
-  PageJob job;
-};
-
 // A write of a page to the log. The slot is pinned until it ends.
 struct DiskAppend {
   bool used = false;
@@ -66,23 +47,6 @@ struct DiskRead {
   uint64_t started_us = 0;
   PageJob job;
   List<Block> waiters;
-};
-
-enum class MoveStep : uint8_t { kSlot, kCopy, kCopying, kSeal, kSealing };
-
-// A packed page on its way between HBM and DRAM. The source is pinned, the target becomes the
-// entry's if the entry is still the same then.
-struct Move {
-  bool used = false;
-  uint32_t generation = 0;
-  EntryId entry = kNoId;
-  uint32_t entry_generation = 0;
-  bool raise = false;  // DRAM to HBM; else the other way
-  MoveStep step = MoveStep::kSlot;
-  SlotId source, target;
-  uint32_t payload_bytes = 0;
-  PageJob job;          // lowering: the header is sealed when the bytes are there
-  List<Block> waiters;  // for a page in DRAM
 };
 
 struct FlushOp {

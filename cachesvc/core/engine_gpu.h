@@ -9,6 +9,13 @@
 
 namespace crumb::core {
 
+// Tensors of a canonical raw page where one slot holds one, in the order of its part.
+std::vector<TensorPlace> RawPlaces(const PartShape& part, uint64_t slot_bytes);
+// What kernels read of a part's tensors. A codec has K and V of every layer; a V without elements
+// lies nowhere, so anywhere.
+std::vector<CudaPlace> TableOf(const PartShape& part, const std::vector<TensorPlace>& places,
+                               const std::vector<uint64_t>& addresses);
+
 class EngineGpu : public EngineLent {
  public:
   using EngineLent::EngineLent;
@@ -46,6 +53,7 @@ class EngineGpu : public EngineLent {
   virtual void OnGetPushed(Block& block) = 0;
   virtual bool BeginTransfer(Block& block, BlockResult begun) = 0;
   virtual Grant MakeRoom(const RoomWanted& wanted) = 0;
+  virtual void OnDemotionEncoded(uint32_t id, const GpuDone& done) = 0;
   virtual Live FindLive(const BlockKey& key, EntryId* id) = 0;
 };
 

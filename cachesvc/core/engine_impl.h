@@ -4,13 +4,13 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 
-#include "cachesvc/core/engine_gpu.h"
+#include "cachesvc/core/engine_demote.h"
 
 namespace crumb::core {
 
-class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
+class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
  public:
-  using EngineGpu::EngineGpu;
+  using EngineDemote::EngineDemote;
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();
@@ -97,7 +97,7 @@ class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
   Grant EvictOne(EntryId id);
   Grant EvictFresh(EntryId id, uint32_t wanted_by);
   bool AcquireStaging(Block& block, uint64_t bytes, StageHalf half);
-  void ForgetPage(EntryId id);
+  void ForgetPage(EntryId id) override;
   EntryId InsertEntry(const BlockKey& key);
   void KeepEvictionsAhead();
   // disk.cc
@@ -107,7 +107,7 @@ class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
   void OnAppended(const LogEvent& event);
   void EndBlockAppend(DiskAppend& append, const LogEvent& event);
   void EndEntryAppend(DiskAppend& append, const LogEvent& event);
-  void ForgetRecord(const BlockKey& key, const DiskLocation& location, uint32_t flush);
+  void ForgetRecord(const BlockKey& key, const DiskLocation& location, uint32_t flush) override;
   void RetryForgets();
   BlockResult StartRead(EntryId id, SlotId slot, Block* apart);
   void OnRead(const LogEvent& event);
@@ -118,18 +118,6 @@ class EngineImpl : public EngineGpu, public SegmentLog::RecoverySink {
   void WaitForSuccessor(uint32_t id, uint32_t append);
   void Promote(DiskRead& read);
   void OnReclaimed(const LogEvent& event);
-  // demote.cc
-  int RunDemotions();
-  void StartDemotion(EntryId id);
-  bool AdvanceDemotion(uint32_t id);
-  Grant AcquireTarget(uint32_t id);
-  bool SubmitDemotion(uint32_t id);
-  void OnDemotionJob(uint32_t id);
-  void WriteDemotion(uint32_t id);
-  void EndDemotionAppend(DiskAppend& append, const LogEvent& event);
-  void KeepRaw(uint32_t id);
-  void SwapDemoted(uint32_t id);
-  void EndDemotion(uint32_t id);
   // flush.cc, drain.cc, pins.cc
   Live FindLive(const BlockKey& key, EntryId* id) override;
   bool Forget(EntryId id, uint32_t flush);

@@ -18,6 +18,7 @@
 #include "cachesvc/core/eviction_policy.h"
 #include "cachesvc/core/index.h"
 #include "cachesvc/core/ops.h"
+#include "cachesvc/core/page_moves.h"
 #include "cachesvc/core/session.h"
 #include "cachesvc/core/timer_heap.h"
 #include "cachesvc/net/gpu_memory.h"
@@ -87,6 +88,8 @@ struct EngineState {
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const Binding>> layouts;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> peer_ids;
+  // Of DRAM's raw pages on the link that lowers, by identity and part; kNoId: it has no room.
+  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, uint32_t> raw_tables;
   absl::flat_hash_map<BlockKey, uint32_t, BlockKeyHash> leaders;        // puts and deletes, by key
   absl::flat_hash_map<std::pair<uint64_t, EntryId>, uint32_t> pin_ids;  // by session and entry
 

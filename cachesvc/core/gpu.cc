@@ -15,8 +15,27 @@ const BoundCodec& CodecOf(const Block& block) {
   return block.binding->ladder(block.wire.part)[block.rung];
 }
 
-// Where a page of a contiguous set lies, as a kernel names it: one slot holds the canonical page.
-std::vector<TensorPlace> PlacesOfContiguous(const PartShape& part, uint64_t slot_bytes) {
+}  // namespace
+
+std::vector<CudaPlace> TableOf(const PartShape& part, const std::vector<TensorPlace>& places,
+                               const std::vector<uint64_t>& addresses) {
+  std::vector<CudaPlace> table;
+  size_t next = 0;
+  for (const LayerShape& layer : part.layers) {
+    for (const bool is_v : {false, true}) {
+      const bool absent = is_v && layer.v_dim == 0;
+      const TensorPlace& place = places[absent ? next - 1 : next];
+      if (!absent) ++next;
+      table.push_back({.address = addresses[place.region] + place.offset,
+                       .slot_stride = place.slot_stride,
+                       .token_stride = place.token_stride,
+                       .head_stride = place.head_stride});
+    }
+  }
+  return table;
+}
+
+std::vector<TensorPlace> RawPlaces(const PartShape& part, uint64_t slot_bytes) {
   std::vector<TensorPlace> out;
   uint64_t offset = 0;
   for (const LayerShape& layer : part.layers) {
@@ -33,8 +52,6 @@ std::vector<TensorPlace> PlacesOfContiguous(const PartShape& part, uint64_t slot
   }
   return out;
 }
-
-}  // namespace
 
 const GpuSet* EngineLent::GpuSetOf(const Block& block) const {
   if (!peers.Alive(block.peer, block.peer_generation)) return nullptr;
@@ -95,17 +112,11 @@ absl::Status EngineLent::RegisterGpu(Peer* peer, const RegisteredSet& registered
                                                         "memory, or see its log"));
     }
     const std::vector<TensorPlace> places =
-        set.contiguous() ? PlacesOfContiguous(binding.part(part), set.spec().slot_bytes)
+        set.contiguous() ? RawPlaces(binding.part(part), set.spec().slot_bytes)
                          : set.PlacesOf(part);
     made.tables.push_back(kNoId);
     if (places.empty()) continue;
-    std::vector<CudaPlace> table;
-    for (const TensorPlace& place : places) {
-      table.push_back({.address = addresses[place.region] + place.offset,
-                       .slot_stride = place.slot_stride,
-                       .token_stride = place.token_stride,
-                       .head_stride = place.head_stride});
-    }
+    const std::vector<CudaPlace> table = TableOf(binding.part(part), places, addresses);
     const uint32_t tokens = binding.part(part).page_tokens / set.spec().slots_per_block;
     CRUMB_ASSIGN(made.tables.back(), link->AddPlaces(table, tokens));
   }
@@ -248,6 +259,10 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   if (KindOf(done.token) == TokenKind::kMove) {
     CRUMB_CHECK(moves[id].used && TokenIs(done.token, moves[id].generation));
     return OnMoveCopied(id, done.ok);
+  }
+  if (KindOf(done.token) == TokenKind::kDemotion) {
+    CRUMB_CHECK(demotions[id].used && TokenIs(done.token, demotions[id].generation));
+    return OnDemotionEncoded(id, done);
   }
   Block& block = blocks[id];
   CRUMB_CHECK(block.used && TokenIs(done.token, block.generation));

@@ -52,6 +52,7 @@ struct Entry {
   bool prefetched : 1;  // raised by a prefetch, and not yet got
   bool fresh : 1;       // raw because it is recent: to be demoted, in a slab of its kind
   bool gpu_got : 1;     // from DRAM into a worker's GPU memory, since it came to DRAM
+  bool gpu_put : 1;     // out of a worker's GPU memory
 
   bool on_disk() const { return location.generation != 0; }
   bool resident() const { return slot.valid(); }

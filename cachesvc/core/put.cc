@@ -390,6 +390,7 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   entry.location = location;
   entry.durable = location.generation != 0 && durable;
   entry.fresh = block.place == Place::kFresh;
+  entry.gpu_put = OnGpu(block);
   CountPage(entry.precision, 1);
   SetParent(id, header.parent_prefix);
   block.page_owned = false;

@@ -162,7 +162,7 @@ bool EngineBasics::DemotionsWait() const {
   if (chains.size(FreshQueue::kDue) > 0) return true;
   for (uint32_t id = 0; id < demotions.size() && demotions.taken() > 0; ++id) {
     const DemotionStep step = demotions[id].step;
-    const bool pending = step == DemotionStep::kEncode || step == DemotionStep::kWriting;
+    const bool pending = ComesBack(step);
     if (demotions[id].used && !pending) return true;
   }
   return false;

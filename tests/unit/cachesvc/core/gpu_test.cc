@@ -3,7 +3,7 @@
 #include <map>
 
 #include "cachesvc/base/rng.h"
-#include "tests/unit/cachesvc/core/engine_fixture.h"
+#include "tests/unit/cachesvc/core/windowed.h"
 
 namespace crumb::testing {
 namespace {
@@ -331,6 +331,74 @@ TEST_F(EngineGpuTest, ADrainWritesWhatLivesInHbmAlone) {
     ASSERT_EQ(rig_->Get(key, &page).result, BlockResult::kOk) << key;
     ASSERT_EQ(page, AfterLoss(PageOf(key), 4));
   }
+}
+
+TEST_F(EngineGpuTest, FreshPagesAreDemotedByAGpu) {
+  RigOptions options = Windowed();
+  Start(options);
+  PutChain(*rig_, 100, 8);
+  EXPECT_EQ(Precisions(*rig_, 100, 8), "r22222rr");
+  EXPECT_EQ(stats().gpu_encode_pages, 5u);
+  EXPECT_EQ(stats().encode_pages, 6u);  // and the sink, as it is
+  for (uint64_t at = 0; at < 8; ++at) {
+    ASSERT_EQ(Get(100 + at).result, BlockResult::kOk);
+    const bool packed = at > 0 && at < 6;
+    EXPECT_EQ(page_, packed ? AfterLoss(PageOf(100 + at), 4) : PageOf(100 + at)) << at;
+    ASSERT_EQ(Get(100 + at, 1).result, BlockResult::kOk) << "verified on the way";
+    EXPECT_EQ(page_, packed ? AfterLoss(PageOf(100 + at), 4) : PageOf(100 + at)) << at;
+  }
+  rig_->ExpectAtRest();
+}
+
+TEST_F(EngineGpuTest, ADemotionClimbsTheLadderOnTheGpuToo) {
+  Start(Windowed());
+  std::vector<uint8_t> page = PageOf(1);
+  page[0] = kNoFitMark;
+  for (uint32_t at = 0; at < 5; ++at) {
+    rig_->worker().Fill(0, page);
+    BlockSpec block{.digest = DigestNumber(10 + at), .token_start = at * kTokens};
+    if (at > 0) block.parent = DigestNumber(10 + at - 1);
+    ASSERT_EQ(rig_->Ask({.type = WireType::kPut, .blocks = {block}}).result, BlockResult::kOk);
+  }
+  EXPECT_EQ(Precisions(*rig_, 10, 5), "r44rr");
+  ASSERT_EQ(Get(11).result, BlockResult::kOk);
+  EXPECT_EQ(page_, AfterLoss(page, 2));
+  rig_->ExpectAtRest();
+}
+
+TEST_F(EngineGpuTest, WhatIsDeletedWhileAGpuDemotesItStaysDeleted) {
+  Start(Windowed());
+  PutChain(*rig_, 100, 3);
+  gpu_.mood.hold = true;
+  rig_->worker(1).Fill(0, PageOf(103));
+  RequestSpec put = Spec(WireType::kPut, 103);
+  put.blocks[0].parent = DigestNumber(102);
+  put.blocks[0].token_start = 3 * kTokens;
+  EXPECT_EQ(rig_->Ask(put, 1).result, BlockResult::kOk);
+  EXPECT_EQ(stats().demotions_in_flight, 1u);
+  EXPECT_EQ(rig_->Delete(101).result, BlockResult::kOk);
+  gpu_.mood.hold = false;
+  rig_->Settle();
+  EXPECT_EQ(Precisions(*rig_, 100, 4), "r.rr");
+  EXPECT_EQ(stats().demotions_in_flight, 0u);
+  rig_->ExpectAtRest();
+}
+
+TEST_F(EngineGpuTest, TheHostDemotesWhatALostGpuCannot) {
+  Start(Windowed());
+  PutChain(*rig_, 100, 3);
+  gpu_.mood.hold = true;
+  rig_->worker(1).Fill(0, PageOf(103));
+  RequestSpec put = Spec(WireType::kPut, 103);
+  put.blocks[0].parent = DigestNumber(102);
+  put.blocks[0].token_start = 3 * kTokens;
+  EXPECT_EQ(rig_->Ask(put, 1).result, BlockResult::kOk);
+  gpu_.mood.lost = true;
+  rig_->Settle();
+  EXPECT_EQ(Precisions(*rig_, 100, 4), "r2rr");
+  ASSERT_EQ(Get(101, 1).result, BlockResult::kOk);
+  EXPECT_EQ(page_, AfterLoss(PageOf(101), 4));
+  rig_->ExpectAtRest();
 }
 
 // Whatever is asked in whatever order, with a GPU that now and then holds everything back: what is
