@@ -1,6 +1,5 @@
 // crumbctl bench get / put / lookup / mixed: plan, threads, report, clean-up. bench codec is in
 // bench_codec.cc.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +12,8 @@
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/identity.h"
 #include "client/cli/bench_codec.h"
+#include "client/cli/bench_cpu.h"
+#include "client/cli/bench_device.h"
 #include "client/cli/bench_worker.h"
 #include "client/cli/cli.h"
 #include "client/cli/format.h"
@@ -39,28 +40,6 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 extern "C" void RequestStop(int) {
   stop_requested.store(true, std::memory_order_relaxed);
   std::signal(SIGINT, SIG_DFL);
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-// CPU seconds that the daemon used since its start, by its own status; -1 where it does not say.
-double DaemonCpuSeconds(const Globals& globals) {
-  absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(globals);
-  if (!admin.ok()) return -1;
-  absl::StatusOr<std::string> text = (*admin)->StatusJson();
-  if (!text.ok()) return -1;
-  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, false);
-  if (!document.is_object() || !document.contains("process")) return -1;
-  const nlohmann::json& process = document["process"];
-  if (!process.is_object() || !process.contains("cpu_seconds")) return -1;
-  return process["cpu_seconds"].is_number() ? process["cpu_seconds"].get<double>() : -1;
 }
 
 // One layer of opaque bytes, the same for every run of one size: a layout stays registered, and
@@ -357,13 +336,16 @@ void AddVerb(CLI::App* bench, Context* context, BenchVerb verb, const char* name
 
 void AddBenchCommands(CLI::App* app, Context* context) {
   CLI::App* bench = app->add_subcommand("bench", "Measures the daemon, or the codecs");
-  bench->require_subcommand(1);
-  bench->footer("Example: crumbctl bench get --seconds 5\n");
+  bench->require_subcommand(0, 1);  // none: --device
+  bench->footer(
+      "Example: crumbctl bench get --seconds 5\n"
+      "         crumbctl bench --device 0 --codec oscar-int2 --spin-us 1000\n");
   AddVerb(bench, context, BenchVerb::kGet, "get");
   AddVerb(bench, context, BenchVerb::kPut, "put");
   AddVerb(bench, context, BenchVerb::kLookup, "lookup");
   AddVerb(bench, context, BenchVerb::kMixed, "mixed");
   AddBenchCodec(bench, context);
+  AddBenchDevice(bench, context);
 }
 
 }  // namespace crumb::cli

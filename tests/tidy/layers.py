@@ -20,7 +20,7 @@ LAYERS = {
     "cachesvc/server": ALL,
     "client/include": [],
     "client/src": ["cachesvc/base", "cachesvc/net", "gpu/device", "gpu/codec", "client/include", "proto"],
-    "client/cli": ["cachesvc/base", "cachesvc/core", "cachesvc/net", "gpu/codec", "client/include", "client/src",
+    "client/cli": ["cachesvc/base", "cachesvc/core", "cachesvc/net", "gpu/device", "gpu/codec", "client/include", "client/src",
                    "proto"],
     "client/demo": ["cachesvc/base", "gpu/codec", "client/include"],
     "tests": ALL,

@@ -7,7 +7,7 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 doc = (root / "docs/client.md").read_text()
-for name in ("first_page", "shared_memory"):
+for name in ("first_page", "shared_memory", "gpu_pages"):
     code = (root / f"docs/examples/{name}.cc").read_text()
     if f"```cpp\n{code}```" not in doc:
         sys.exit(f"docs/client.md does not hold docs/examples/{name}.cc as it is: copy it again")
