@@ -33,15 +33,14 @@ absl::StatusOr<uint32_t> UnitOf(const PayloadLayout& layout) {
 
 std::vector<CudaRawTensor> CudaRawCodec::MakeTable() {
   std::vector<CudaRawTensor> table;
-  for (size_t t = 0; t < layout_.tensors().size(); ++t) {
-    const TensorLayout& tensor = layout_.tensors()[t];
+  for (const TensorLayout& tensor : layout_.tensors()) {
     if (tensor.raw_row_bytes == 0) continue;  // V of MLA
     CudaRawTensor out = {};
     out.row_units = tensor.raw_row_bytes / unit_bytes_;
     out.first = tensor.offset / unit_bytes_;
     out.units = tensor.heads * layout_.page_tokens() * out.row_units;
     out.chunk_first = chunks_;
-    out.place = static_cast<uint32_t>(t);
+    out.place = static_cast<uint32_t>(table.size());
     out.by_row_units = CudaDividerOf(out.row_units);
     chunks_ += (out.units + kCudaRawChunk - 1) / kCudaRawChunk;
     table.push_back(out);

@@ -37,7 +37,7 @@ struct CudaRawTensor {
   uint32_t first;        // unit of the payload
   uint32_t units;        // heads * page_tokens * row_units
   uint32_t chunk_first;  // of the page's chunks; none holds units of two tensors
-  uint32_t place;
+  uint32_t place;        // in the worker's table, which has no tensors without elements
   uint32_t row_units;
   CudaDivider by_row_units;
 };

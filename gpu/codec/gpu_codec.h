@@ -17,7 +17,7 @@ namespace crumb {
 
 // Pages of one launch, and where their rows lie in the worker's memory. All of it device-visible.
 struct CudaPages {
-  const CudaPlace* places = nullptr;  // [tensor], layers in part order, K then V
+  const CudaPlace* places = nullptr;  // [tensor that has elements], layers in part order, K then V
   const CudaPage* pages = nullptr;
   const uint32_t* slots = nullptr;
   CudaPageReport* reports = nullptr;  // [page], reset by ResetReports; encode only

@@ -109,6 +109,7 @@ size_t GpuLink::Impl::Deliver(absl::Span<GpuDone> done) {
       out.report = batch.codec->ReportOf(HostReports(batch)[batch.jobs - 1 - handed]);
     }
     if (handed < batch.jobs) break;
+    if (batch.kind != GpuJobKind::kCopy) tables.EndJobs(batch.table, batch.jobs);
     handed = 0;
     ++delivered;
   }
@@ -152,6 +153,7 @@ absl::StatusOr<uint32_t> GpuLink::AddPlaces(absl::Span<const CudaPlace> places,
     return absl::InvalidArgumentError(
         "KV tensors of a GPU must start at even addresses and have even strides");
   }
+  impl_->DrainQueue();  // tables that were dropped may be free by now
   const auto count = std::min<size_t>(places.size(), kGpuPlacesMax + 1);
   const uint32_t id = impl_->tables.Take(static_cast<uint32_t>(count));
   if (id == PlaceTables::kNone) {
@@ -171,13 +173,7 @@ absl::StatusOr<uint32_t> GpuLink::AddPlaces(absl::Span<const CudaPlace> places,
   return id;
 }
 
-void GpuLink::DropPlaces(uint32_t table) {
-  for (uint64_t number = impl_->delivered; number != impl_->opened; ++number) {
-    const Impl::Batch& batch = impl_->At(number);
-    CRUMB_CHECK(batch.kind == GpuJobKind::kCopy || batch.table != table);
-  }
-  impl_->tables.Drop(table);
-}
+void GpuLink::DropPlaces(uint32_t table) { impl_->tables.Drop(table); }
 
 bool GpuLink::Submit(const GpuJob& job) {
   Impl& link = *impl_;
@@ -197,6 +193,7 @@ bool GpuLink::Submit(const GpuJob& job) {
   }
   Impl::Batch* const batch = link.BatchFor(job, pieces);
   if (batch == nullptr) return false;
+  if (job.kind != GpuJobKind::kCopy) link.tables.BeginJob(job.table);
   link.Add(job, batch);
   batch->pieces += pieces;
   ++link.in_flight;

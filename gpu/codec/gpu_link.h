@@ -21,7 +21,7 @@ namespace crumb {
 
 inline constexpr uint32_t kGpuJobsMax = 1024;      // submitted and not yet polled
 inline constexpr uint32_t kGpuPlacesMax = 32'768;  // tensors of all tables of a link
-inline constexpr uint32_t kGpuTablesMax = 256;
+inline constexpr uint32_t kGpuTablesMax = 1024;
 
 enum class GpuJobKind : uint8_t {
   kEncode,  // worker's rows -> payload
@@ -74,11 +74,11 @@ class GpuLink {
   ~GpuLink();  // waits for what was submitted
 
   int device() const;
-  // A table for the jobs that name it, in the order of the codec's tensors, those without elements
-  // included; copied to the device before any of them runs. RESOURCE_EXHAUSTED: tables or tensors;
+  // A table for the jobs that name it: the part's tensors that have elements, layers in part order,
+  // K then V; copied to the device before any of them runs. RESOURCE_EXHAUSTED: tables or tensors;
   // INVALID_ARGUMENT: no places, an odd address or stride. REQUIRES: `tokens_per_slot` >= 1.
   absl::StatusOr<uint32_t> AddPlaces(absl::Span<const CudaPlace> places, uint32_t tokens_per_slot);
-  // REQUIRES: no job of it is in flight.
+  // No job may name it any more; those in flight end as if it were there.
   void DropPlaces(uint32_t table);
 
   // False: full, or health() is not OK. Everything accepted comes back from Poll exactly once, in

@@ -31,10 +31,11 @@ absl::StatusOr<std::unique_ptr<HostGpuCodec>> HostGpuCodec::Make(
 template <typename MoveRow>
 void HostGpuCodec::ForEachRow(const CudaPages& pages, const CudaPage& page, uint8_t* raw_page,
                               MoveRow move) const {
-  for (size_t t = 0; t < layout_.tensors().size(); ++t) {
-    const TensorLayout& tensor = layout_.tensors()[t];
-    const CudaPlace& place = pages.places[t];
-    const uint32_t rows = tensor.raw_row_bytes == 0 ? 0 : tensor.heads * page.tokens;
+  const CudaPlace* next = pages.places;
+  for (const TensorLayout& tensor : layout_.tensors()) {
+    if (tensor.raw_row_bytes == 0) continue;  // has no place
+    const CudaPlace& place = *next++;
+    const uint32_t rows = tensor.heads * page.tokens;
     for (uint32_t row = 0; row < rows; ++row) {
       const uint32_t head = row / page.tokens;
       const uint32_t token = row % page.tokens;

@@ -40,7 +40,13 @@ void PlaceTables::Drop(uint32_t id) {
   PlaceTable& table = at(id);
   CRUMB_CHECK(table.held);
   table.held = false;
-  if (!table.flying && table.copy == PlaceTable::Copy::kWaiting) --waiting_;
+  FreeIfUnused(id);
+}
+
+void PlaceTables::EndJobs(uint32_t id, uint32_t count) {
+  PlaceTable& table = at(id);
+  CRUMB_CHECK(table.jobs >= count);
+  table.jobs -= count;
   FreeIfUnused(id);
 }
 
@@ -60,13 +66,15 @@ void PlaceTables::Landed(uint32_t id) {
 
 uint32_t PlaceTables::NextWaiting(uint32_t from) const {
   for (uint32_t id = from; waiting_ != 0 && id < tables_.size(); ++id) {
-    if (tables_[id].held && tables_[id].copy == PlaceTable::Copy::kWaiting) return id;
+    if (tables_[id].count != 0 && tables_[id].copy == PlaceTable::Copy::kWaiting) return id;
   }
   return kNone;
 }
 
 void PlaceTables::FreeIfUnused(uint32_t id) {
-  if (tables_[id].held || tables_[id].flying) return;
+  const PlaceTable& table = tables_[id];
+  if (table.held || table.flying || table.jobs != 0) return;
+  if (table.copy == PlaceTable::Copy::kWaiting) --waiting_;
   const auto end = order_.begin() + used_;
   const auto place = std::find(order_.begin(), end, id);
   CRUMB_CHECK(place != end);

@@ -15,6 +15,7 @@ struct PlaceTable {
   uint32_t tokens_per_slot = 0;
   Copy copy = Copy::kWaiting;
   bool aligned = false;  // every address and stride is a multiple of 16
+  uint32_t jobs = 0;     // that name it and are not done
   bool held = false;     // by whoever added it
   bool flying = false;   // its copy was taken by the queue, and is not back
 };
@@ -27,13 +28,15 @@ class PlaceTables {
 
   // A table of `count` >= 1 places, held and waiting for its copy; kNone: no table or no gap left.
   uint32_t Take(uint32_t count);
-  // REQUIRES: held. What it takes is free once its copy is back.
+  // REQUIRES: held. What it takes is free once its copy is back and its jobs are done.
   void Drop(uint32_t id);
   // Its copy went to the queue, which enqueued or refused it; its copy is back.
   void Sent(uint32_t id);
   void Landed(uint32_t id);
+  void BeginJob(uint32_t id) { ++at(id).jobs; }
+  void EndJobs(uint32_t id, uint32_t count);
 
-  // REQUIRES: id came from Take, and is held or flying.
+  // REQUIRES: id came from Take, and is not free again.
   PlaceTable& at(uint32_t id);
   bool held(uint32_t id) const { return id < tables_.size() && tables_[id].held; }
   // The first table at or after `from` that waits for its copy; kNone: there is none.

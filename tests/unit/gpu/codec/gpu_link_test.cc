@@ -366,7 +366,6 @@ TEST_F(GpuLinkTest, TablesAreCheckedCountedAndUsedAgain) {
   link_->DropPlaces(quarter);
   EXPECT_FALSE(link_->AddPlaces({many.data(), 1}, 1).ok()) << "its copy may still be read";
   queue_->Finish();
-  PollAll();
   const uint32_t small = AddTable(64, 8);
   const uint32_t next = AddTable(80, kGpuPlacesMax / 4 - 8);
   EXPECT_FALSE(link_->AddPlaces({many.data(), 1}, 1).ok());
@@ -403,6 +402,42 @@ TEST_F(GpuLinkTest, ATableThatFoundNoRoomGoesBeforeTheLaunch) {
   ASSERT_THAT(codec_.launches, SizeIs(2));
   EXPECT_EQ(codec_.launches[0].place, 4096u);
   EXPECT_EQ(codec_.launches[1].place, 6000u);
+}
+
+TEST_F(GpuLinkTest, ATableIsKeptWhileItsJobsRun) {
+  const uint32_t table = AddTable(4096, kGpuPlacesMax);
+  EXPECT_TRUE(Submit(GpuJobKind::kDecode, table, 1));
+  EXPECT_TRUE(Submit(GpuJobKind::kEncode, table, 2));
+  link_->DropPlaces(table);
+  const std::vector<CudaPlace> one(1, CudaPlace{});
+  EXPECT_FALSE(link_->AddPlaces(one, 1).ok());
+  link_->Flush();
+  queue_->Finish();
+  EXPECT_FALSE(link_->AddPlaces(one, 1).ok()) << "not polled";
+  PollAll();
+  EXPECT_TRUE(back_[1] && back_[2]);
+  EXPECT_EQ(codec_.launches[0].place, 4096u);
+  EXPECT_TRUE(link_->AddPlaces(one, 1).ok());
+}
+
+TEST_F(GpuLinkTest, ADroppedTableThatFoundNoRoomStillServesItsJobs) {
+  queue_->room = 0;
+  const uint32_t table = AddTable(4096, kGpuPlacesMax);
+  EXPECT_TRUE(Submit(GpuJobKind::kDecode, table, 1));
+  link_->DropPlaces(table);
+  queue_->room = 10;
+  link_->Flush();
+  queue_->Finish();
+  EXPECT_THAT(PollAll(), ElementsAre(std::pair(uint64_t{1}, true)));
+  EXPECT_EQ(codec_.launches[0].place, 4096u);
+  AddTable(4096, kGpuPlacesMax);
+}
+
+TEST_F(GpuLinkTest, TablesComeAndGoWithoutAnyJob) {
+  for (uint32_t i = 0; i < 3 * kGpuTablesMax; ++i) {
+    link_->DropPlaces(AddTable(4096, 100));
+    queue_->Finish();
+  }
 }
 
 TEST_F(GpuLinkTest, ATableThatWasNotCopiedIsNeverRead) {

@@ -31,6 +31,8 @@ class PagedWorker {
       slots_.push_back(2 * (used - i));  // every second, backwards
     uint64_t end = 64;
     for (const TensorLayout& tensor : layout.tensors()) {
+      if (tensor.raw_row_bytes == 0) continue;
+      tensors_.push_back(tensor);
       CudaPlace place = {end, 0, 0, tensor.raw_row_bytes + options.gap};
       place.token_stride = tensor.heads * place.head_stride + options.gap;
       place.slot_stride = options.tokens_per_slot * place.token_stride + options.gap;
@@ -82,7 +84,7 @@ class PagedWorker {
   template <typename Row>
   void ForEachRow(uint32_t page, uint32_t tokens, Row row) const {
     for (size_t t = 0; t < offsets_.size(); ++t) {
-      const TensorLayout& tensor = layout_.tensors()[t];
+      const TensorLayout& tensor = tensors_[t];
       for (uint32_t i = 0; i < tensor.heads * tokens; ++i) {
         const uint32_t head = i % tensor.heads, token = i / tensor.heads;
         const uint64_t slot = slots(page)[token / options_.tokens_per_slot];
@@ -100,7 +102,8 @@ class PagedWorker {
   const Options options_;
   uint32_t slots_per_page_ = 0;
   std::vector<uint32_t> slots_;
-  std::vector<CudaPlace> offsets_;  // addresses within `memory`
+  std::vector<TensorLayout> tensors_;  // that have elements
+  std::vector<CudaPlace> offsets_;     // theirs; addresses within `memory`
 };
 
 }  // namespace crumb::codec_test
