@@ -129,6 +129,7 @@ void UdsGpu::End(GpuAnswer answer) {
     peer->gpu = std::make_unique<UdsGpuPeer>(
         UdsGpuPeer{.device = file.gpu->device, .event = file.gpu->event, .link = {}});
     peer->gpu->link = file.gpu->mapping.link;
+    ++core_->uds_stats.gpu_links;
   }
   CRUMB_CHECK(peer->gpu->link == file.gpu->mapping.link);
   core_->AnswerLend(peer, file.name, UdsRefusal::kNone);
@@ -169,6 +170,7 @@ void UdsGpu::Retire(UdsPeerRecord* peer) {
   if (peer->gpu == nullptr) return;
   retired_.push_back(std::move(peer->gpu->link));
   peer->gpu.reset();
+  --core_->uds_stats.gpu_links;
 }
 
 const UdsSet* UdsGpu::SetOf(PeerId id, uint32_t region_set) const {

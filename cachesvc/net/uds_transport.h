@@ -73,6 +73,7 @@ struct UdsStats {
   uint64_t copies_faulted = 0;    // the memory was gone (SIGBUS)
   uint64_t holds_outlived = 0;    // ended after their peer: it went in the middle of a copy
   uint64_t frames_refused = 0;    // malformed: their peer was closed
+  uint64_t gpu_links = 0;         // gauge: peers that lent GPU memory
   uint64_t gpu_mapped = 0;        // gauge: allocations of GPU memory
   uint64_t gpu_bytes_mapped = 0;  // gauge
   uint64_t gpu_refused = 0;       // offers: no GPU, not to be mapped, too many, another GPU

@@ -58,10 +58,10 @@ int ParseCommandLine(int argc, char** argv, CommandLine* out) {
 
 int PrintVersion() {
   std::printf(
-      "crumbd %s\npage format %u, wire %u, codec crumb 1\nbuilt with: ucx %s, cuda no\n"
+      "crumbd %s\npage format %u, wire %u, codec crumb 1\nbuilt with: ucx %s, cuda %s\n"
       "codec backend here: %s\n",
       Version(), unsigned{kPageFormatVersion}, unsigned{kWireVersion}, UcxVersion().c_str(),
-      ToString(SupportedCodecBackends().back()));
+      BuiltWithCuda() ? "yes" : "no", ToString(SupportedCodecBackends().back()));
   return kExitOk;
 }
 
@@ -83,10 +83,10 @@ UniqueFd TakeSignals() {
 enum class Event : uint8_t { kSignal, kDone, kTimeout };
 
 // Waits for a signal, for `done`, or until `timeout_ms` (-1: for ever) has passed.
-Event Wait(const UniqueFd& signals, const UniqueFd& done, int timeout_ms) {
+Event Wait(const UniqueFd& signals, int done, int timeout_ms) {
   for (;;) {
     std::array<pollfd, 2> fds = {{{.fd = signals.get(), .events = POLLIN, .revents = 0},
-                                  {.fd = done.get(), .events = POLLIN, .revents = 0}}};
+                                  {.fd = done, .events = POLLIN, .revents = 0}}};
     const int count = poll(fds.data(), fds.size(), timeout_ms);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return Event::kTimeout;
@@ -107,7 +107,7 @@ class Phase {
           [[maybe_unused]] const ssize_t wrote = write(done_.get(), &one, sizeof(one));
         }) {}
   ~Phase() { thread_.join(); }
-  const UniqueFd& done() const { return done_; }
+  int done() const { return done_.get(); }
 
  private:
   UniqueFd done_;
@@ -115,13 +115,13 @@ class Phase {
 };
 
 // Everything answered as durable is; the rest may be forgotten.
-[[noreturn]] void LeaveAtOnce(Log& log, Event event) {
+[[noreturn]] void LeaveAtOnce(Log& log, Event event, const std::string& fault) {
   if (event == Event::kSignal) {
     log.Warning("second signal: leaving at once");
-    _exit(kExitOk);
+    _exit(fault.empty() ? kExitOk : kExitGpu);
   }
   log.Error("shutdown.grace is over: leaving without an orderly end");
-  _exit(kExitFault);
+  _exit(fault.empty() ? kExitFault : kExitGpu);
 }
 
 int Serve(const Config& config, const UniqueFd& signals) {
@@ -138,7 +138,7 @@ int Serve(const Config& config, const UniqueFd& signals) {
       log.Info("stopping during the start");
       daemon.CancelStart();
       const Event event = Wait(signals, start.done(), grace_ms);
-      if (event != Event::kDone) LeaveAtOnce(log, event);
+      if (event != Event::kDone) LeaveAtOnce(log, event, daemon.fault());
     }
   }
   if (!started.ok() && !stop_early) {
@@ -149,15 +149,18 @@ int Serve(const Config& config, const UniqueFd& signals) {
     std::printf("%s\n", daemon.ReadyLine().c_str());
     std::fflush(stdout);
     log.Info("ready");
-    const UniqueFd never(eventfd(0, EFD_CLOEXEC));
-    Wait(signals, never, -1);
+    Wait(signals, daemon.fault_fd(), -1);
     log.Info("draining", {{"grace", absl::StrCat(grace_ms, "ms")}});
   }
   absl::Status stopped;
   Phase stop([&] { stopped = daemon.Stop(); });
   const Event event = Wait(signals, stop.done(), grace_ms);
-  if (event != Event::kDone) LeaveAtOnce(log, event);
+  if (event != Event::kDone) LeaveAtOnce(log, event, daemon.fault());
   log.Info("stopped");
+  if (const std::string fault = daemon.fault(); !fault.empty()) {
+    std::fprintf(stderr, "crumbd: %s\n", fault.c_str());
+    return kExitGpu;
+  }
   return stopped.ok() ? kExitOk : kExitFault;
 }
 

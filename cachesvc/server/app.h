@@ -8,6 +8,7 @@ namespace crumb {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitConfig = 2;  // configuration or start-up
 inline constexpr int kExitFault = 70;  // our own
+inline constexpr int kExitGpu = 71;    // a GPU is lost: start again, or look at the GPU
 
 // Returns the exit code. Once per process.
 int RunDaemon(int argc, char** argv);

@@ -202,6 +202,8 @@ absl::StatusOr<CodecChoice> ChooseDefault(const CodecQuestion& question, Effort 
   return choice;
 }
 
+}  // namespace
+
 std::string ShapeKey(const PartShape& shape) {
   std::string key = absl::StrCat(static_cast<int>(shape.dtype), "/", shape.page_tokens);
   for (const LayerShape& layer : shape.layers) {
@@ -210,8 +212,6 @@ std::string ShapeKey(const PartShape& shape) {
   }
   return key;
 }
-
-}  // namespace
 
 CodecBackend BackendOf(const CodecConfig& config) {
   const auto wanted = ParseCodecBackend(config.backend);

@@ -19,6 +19,9 @@
 
 namespace crumb {
 
+// Two parts of one key are served by the same codecs.
+std::string ShapeKey(const PartShape& shape);
+
 // Codecs by shape and descriptor: layouts that differ in a namespace share them. One thread.
 class CodecCache {
  public:

@@ -35,6 +35,9 @@ constexpr uint64_t kSegmentBytesDefaultMax = 64 * kMiB;
 constexpr uint64_t kOverheadBytes = 64 * kMiB;  // code, index, threads
 constexpr uint64_t kSegmentsMin = 4;
 constexpr uint64_t kThreadsDefaultMax = 16;
+constexpr char kHowHbm[] =
+    "\" is neither auto nor a size: write auto, a whole number with MiB, GiB or TiB, a percentage "
+    "of the GPU's memory such as 20%, or 0 for no HBM tier";
 constexpr size_t kSocketPathBytesMax = 107;  // sockaddr_un, without the final zero
 
 struct Said {
@@ -137,6 +140,25 @@ absl::StatusOr<uint64_t> NvmeFreeBytes(const Config& config, const Machine& mach
          machine.file_bytes(absl::StrCat(config.nvme.path, "/", kNvmeFileName));
 }
 
+absl::StatusOr<HbmWanted> ParseHbm(const std::string& text) {
+  HbmWanted wanted;
+  if (text == "auto") return wanted;
+  const bool percent = absl::EndsWith(text, "%");
+  const absl::StatusOr<uint64_t> value = ParseSize(text, 100);
+  if (!value.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text.substr(0, 80), kHowHbm));
+  }
+  wanted.wish = percent ? HbmWish::kPercent : HbmWish::kBytes;
+  wanted.value = *value;
+  if (*value == 0) return HbmWanted{.wish = HbmWish::kBytes, .value = 0};
+  if (!percent && (*value < kHbmBytesMin || *value > 64 * 1024 * 1024 * kMiB)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FormatSize(*value), " is out of range: it must be ", FormatSize(kHbmBytesMin),
+                     " to 64TiB, or 0 for no HBM tier"));
+  }
+  return wanted;
+}
+
 // The default of a key that depends on the machine or on keys before it.
 absl::StatusOr<std::string> ComputedDefault(absl::string_view key, const ConfigInputs& inputs,
                                             const Machine& machine, Config* config) {
@@ -179,6 +201,7 @@ class Checker {
   absl::Status Run() {
     CRUMB_TRY(CheckListen());
     CRUMB_TRY(CheckMemory());
+    CRUMB_TRY(CheckGpu());
     CRUMB_TRY(CheckNvme());
     if (const auto windows = ParseWindows(config_.codec.windows); !windows.ok()) {
       return Error("codec.windows", windows.status().message());
@@ -261,6 +284,25 @@ class Checker {
                                 " of memory: use smaller sizes"));
     }
     return absl::OkStatus();
+  }
+
+  // Whether there is a GPU, and how much of it is free, is found out by the start.
+  absl::Status CheckGpu() {
+    absl::StatusOr<HbmWanted> wanted = ParseHbm(config_.pool.hbm_bytes);
+    if (!wanted.ok()) return Error("pool.hbm_bytes", wanted.status().message());
+    config_.pool.hbm = *wanted;
+    if (wanted->wish == HbmWish::kAuto || wanted->value == 0) return absl::OkStatus();
+    const std::string& text = config_.pool.hbm_bytes;
+    if (!machine_.built_with_cuda) {
+      return Error("pool.hbm_bytes",
+                   absl::StrCat(text,
+                                ": this build has no CUDA: configure it with -DCRUMB_CUDA=ON "
+                                "on a machine that has nvcc, or set auto"));
+    }
+    if (config_.gpu.enabled) return absl::OkStatus();
+    return Error(
+        "pool.hbm_bytes",
+        absl::StrCat(text, " needs the GPU, and gpu.enabled is false: set one of the two"));
   }
 
   absl::Status CheckNvme() const {

@@ -11,6 +11,7 @@
 
 #include "cachesvc/base/status.h"
 #include "cachesvc/server/machine.h"
+#include "gpu/pool/hbm_size.h"
 
 namespace crumb {
 
@@ -29,7 +30,9 @@ struct ListenConfig {
 
 struct PoolConfig {
   uint64_t dram_bytes = 0;
-  uint64_t hbm_bytes = 0;
+  std::string hbm_bytes;       // auto, a size, N% of the GPU's memory
+  HbmWanted hbm;               // the same, read; kBytes of 0: no HBM tier
+  uint64_t device = 0;         // whose memory that is
   uint64_t fresh_percent = 0;  // of the pool, for raw pages that wait for demotion
   bool hugepages = false;
   std::string policy;  // s3fifo, lru
@@ -51,6 +54,12 @@ struct CodecConfig {
   std::string effort;   // draft, normal, best
   std::string backend;  // auto, reference, avx2, avx512
   uint64_t threads = 0;
+};
+
+struct GpuConfig {
+  bool enabled = true;
+  std::string codec_place;  // auto, daemon
+  std::string share_pool;   // off
 };
 
 struct UcxConfig {
@@ -97,6 +106,7 @@ struct Config {
   NvmeConfig nvme;
   CodecConfig codec;
   QualityBounds quality;
+  GpuConfig gpu;
   UcxConfig ucx;
   std::string cluster_mode;
   LimitsConfig limits;

@@ -1,6 +1,9 @@
 // Wiring: who is made in what order, and who is told what on the way down.
 #include "cachesvc/server/daemon.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -16,6 +19,8 @@
 #include "cachesvc/server/catalog.h"
 #include "cachesvc/server/control_thread.h"
 #include "cachesvc/server/data_dir.h"
+#include "cachesvc/server/files.h"
+#include "cachesvc/server/gpu_service.h"
 #include "cachesvc/server/grpc_server.h"
 #include "cachesvc/server/housekeeping.h"
 #include "cachesvc/server/layouts.h"
@@ -32,6 +37,7 @@ namespace {
 constexpr size_t kControlJobsMax = 1024;
 constexpr size_t kStrayFilesNamed = 3;
 constexpr uint64_t kBindTimeoutUs = 30'000'000;
+constexpr uint64_t kGpuPrepareUs = 12'000'000;  // less than a worker waits for its answer
 constexpr uint64_t kSnapshotTimeoutUs = 1'000'000;
 constexpr uint64_t kHangUpUs = 100'000;  // for clients to take their last answers
 
@@ -50,17 +56,20 @@ uint64_t Total(absl::Span<const uint64_t> values) {
 }  // namespace
 
 struct Daemon::Impl {
-  Impl(const Config& c, Log& l, const Clock& k)
+  Impl(const Config& c, Log& l, const Clock& k, GpuService::Opener g)
       : config(c),
         log(l),
         clock(k),
+        open_gpus(std::move(g)),
         sessions(c.limits.sessions, k),
         tier(&l),
-        started_us(k.now_us()) {}
+        started_us(k.now_us()),
+        fault(eventfd(0, EFD_CLOEXEC)) {}
 
   const Config& config;
   Log& log;
   const Clock& clock;
+  const GpuService::Opener open_gpus;
 
   // Declared in the order in which they are made; destroyed in reverse.
   StartWatch watch;
@@ -72,6 +81,7 @@ struct Daemon::Impl {
   SessionTable sessions;
   std::unique_ptr<StagingPool> staging;
   ShardReport report;
+  std::unique_ptr<GpuService> gpu;
   std::unique_ptr<Shard> shard;
   std::unique_ptr<Registrar> registrar;
   TrimTimer trim;  // control thread, as is `tier`
@@ -88,15 +98,22 @@ struct Daemon::Impl {
 
   bool stopped = false;  // by Stop
 
+  const UniqueFd fault;  // readable: see fault_text
+  mutable std::mutex fault_mutex;
+  std::string fault_text;
+
   std::mutex snapshot_mutex;
   Snapshot last;  // engine's part of the last one that worked
 
+  absl::Status OpenGpu();
+  absl::Status PrepareGpu(int device);
+  void LookAfterGpu(const absl::Status& links);
   absl::StatusOr<std::string> NvmeFile();
   absl::Status StartShard();
   void StartControl();
   void Tick();
   absl::Status Bind(uint32_t handle, LayoutBinding binding, Registrar::BindStep step);
-  void AskShard(Snapshot* snapshot);
+  void AskShard(Snapshot* snapshot, absl::Status* links = nullptr);
   void WarnOfUnknownPositions(const std::vector<uint64_t>& identities);
   size_t positions_warned = 0;  // by snapshot_mutex
   void FillTables(Snapshot* snapshot);
@@ -105,6 +122,39 @@ struct Daemon::Impl {
   std::vector<std::string> DamagedSets(absl::Span<const std::string> said);
   void LogStart();
 };
+
+absl::Status Daemon::Impl::OpenGpu() {
+  if (config.gpu.enabled) watch.Say("opening the GPU");
+  CRUMB_ASSIGN(gpu, GpuService::Open(config, &log, open_gpus));
+  return watch.Check();
+}
+
+// The mapper's thread: codecs of known layouts for a GPU that was of no use before.
+absl::Status Daemon::Impl::PrepareGpu(int device) {
+  auto bound = std::make_shared<std::promise<void>>();
+  std::future<void> done = bound->get_future();
+  const bool posted = control->Post([this, bound, device] {
+    for (const std::string& problem : registrar->UseGpu(device)) log.Warning(problem);
+    bound->set_value();
+  });
+  const auto most = std::chrono::microseconds(kGpuPrepareUs);
+  if (posted && done.wait_for(most) == std::future_status::ready) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("GPU ", device, " is not ready: too much else is being done: try again"));
+}
+
+void Daemon::Impl::LookAfterGpu(const absl::Status& links) {
+  const absl::Status seen = links.ok() ? gpu->Look() : links;
+  if (seen.ok()) return;
+  {
+    const std::lock_guard<std::mutex> lock(fault_mutex);
+    if (!fault_text.empty()) return;
+    fault_text = absl::StrCat("a GPU is lost, the process has to end: ", seen.message());
+  }
+  log.Error("a GPU is lost, the process has to end", {{"why", seen.ToString()}});
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t wrote = write(fault.get(), &one, sizeof(one));
+}
 
 // The log's file, its folder made; empty if there is no NVMe tier.
 absl::StatusOr<std::string> Daemon::Impl::NvmeFile() {
@@ -132,6 +182,7 @@ absl::Status Daemon::Impl::StartShard() {
                                     .clock = &clock,
                                     .staging = staging.get(),
                                     .watch = &watch,
+                                    .gpu = gpu.get(),
                                     .nvme_file = std::move(nvme_file)},
                                    &report));
   return absl::OkStatus();
@@ -157,8 +208,10 @@ void Daemon::Impl::StartControl() {
 void Daemon::Impl::Tick() {
   CloseIdleSessions(rpc.get());
   Snapshot now;
-  AskShard(&now);
+  absl::Status links;
+  AskShard(&now, &links);
   if (now.alive) tier.Look(now.engine);
+  LookAfterGpu(links);
   if (trim.Due(sessions.count(), Total(now.engine.requests), clock.now_us())) TrimHeap();
 }
 
@@ -211,6 +264,7 @@ void Daemon::Impl::LogStart() {
   for (const std::string& note : data_dir.notes()) log.Warning(note);
   for (const std::string& warning : config.warnings) log.Warning(warning);
   for (const std::string& warning : report.warnings) log.Warning(warning);
+  log.Info("gpu", {{"device", gpu->report().gpu}, {"hbm", gpu->report().hbm}});
   log.Info("nvme", {{"tier", report.nvme}});
   log.Info("ucx", {{"transports", report.ucx}});
   log.Info("data socket", {{"path", report.data_socket}});
@@ -251,7 +305,7 @@ void Daemon::Impl::WarnOfUnknownPositions(const std::vector<uint64_t>& identitie
   }
 }
 
-void Daemon::Impl::AskShard(Snapshot* snapshot) {
+void Daemon::Impl::AskShard(Snapshot* snapshot, absl::Status* links) {
   struct Answer {
     EngineStats engine;
     std::vector<uint64_t> unknown_layouts;
@@ -259,11 +313,13 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
     NetStats uds;
     UdsStats lent;
     NetStats loopback;
+    absl::Status links;
   };
   auto answer = std::make_shared<Answer>();
   const absl::Status asked = shard->Call(
-      [answer](const ShardView& view) {
+      [answer, gpus = gpu.get()](const ShardView& view) {
         answer->engine = view.engine.stats();
+        answer->links = gpus->LinkHealth();
         answer->unknown_layouts = view.engine.unknown_position_layouts();
         answer->loopback = view.loopback;
         if (view.ucx != nullptr) answer->ucx = view.ucx->stats();
@@ -281,6 +337,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot) {
     last.uds = answer->uds;
     last.lent = answer->lent;
     last.loopback = answer->loopback;
+    if (links != nullptr) *links = answer->links;
   }
   snapshot->engine = last.engine;
   snapshot->ucx = last.ucx;
@@ -314,6 +371,11 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
   snapshot->staging_refused = staging->refused();
   snapshot->rpcs_in_flight = rpc->in_flight.load(std::memory_order_relaxed);
   snapshot->rpcs_refused = rpc->refused.load(std::memory_order_relaxed);
+  snapshot->gpu_on = gpu->on();
+  snapshot->gpu_description = gpu->report().gpu;
+  snapshot->hbm_description = gpu->report().hbm;
+  snapshot->hbm_bytes = gpu->report().hbm_bytes;
+  snapshot->gpu_free_bytes = gpu->free_bytes();
   snapshot->ucx_on = report.ucx_on;
   snapshot->ucx_description = report.ucx;
   snapshot->data_socket_on = report.data_socket_on;
@@ -323,10 +385,17 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
 
 const char* Version() { return CRUMB_VERSION; }
 
-Daemon::Daemon(const Config& config, Log& log, const Clock& clock)
-    : impl_(std::make_unique<Impl>(config, log, clock)) {}
+Daemon::Daemon(const Config& config, Log& log, const Clock& clock, GpuService::Opener open_gpus)
+    : impl_(std::make_unique<Impl>(config, log, clock, std::move(open_gpus))) {}
 
 Daemon::~Daemon() { static_cast<void>(Stop()); }  // said already
+
+int Daemon::fault_fd() const { return impl_->fault.get(); }
+
+std::string Daemon::fault() const {
+  const std::lock_guard<std::mutex> lock(impl_->fault_mutex);
+  return impl_->fault_text;
+}
 
 void Daemon::CancelStart() { impl_->watch.Cancel(); }
 
@@ -354,13 +423,19 @@ absl::Status Daemon::Start() {
   d.catalog = *std::move(catalog);
   d.records_dropped = d.catalog->dropped();
   CRUMB_TRY(d.watch.Check());
+  CRUMB_TRY(d.OpenGpu());
   CRUMB_TRY(d.StartShard());
+  const std::vector<std::string>& of_gpu = d.gpu->report().warnings;
+  d.report.warnings.insert(d.report.warnings.end(), of_gpu.begin(), of_gpu.end());
   d.watch.Say("building the codecs of known layouts");
-  d.registrar = std::make_unique<Registrar>(
-      d.config, d.catalog.get(), &d.layouts,
-      [&d](uint32_t handle, LayoutBinding binding, Registrar::BindStep step) {
+  d.registrar = std::make_unique<Registrar>(Registrar::Parts{
+      .config = d.config,
+      .catalog = d.catalog.get(),
+      .table = &d.layouts,
+      .gpu = d.gpu->codecs(),
+      .bind = [&d](uint32_t handle, LayoutBinding binding, Registrar::BindStep step) {
         return d.Bind(handle, std::move(binding), step);
-      });
+      }});
   std::vector<std::string> said = d.registrar->BindAll();
   for (const std::string& problem : said) d.log.Warning(problem);
   for (const std::string& lost : d.LostPages()) {
@@ -385,6 +460,7 @@ absl::Status Daemon::Start() {
                              .ucx = d.report.ucx_on,
                              .ucx_transports = d.report.ucx_on ? d.report.ucx : "",
                              .data_socket = d.report.data_socket_on ? d.report.data_socket : ""});
+  d.gpu->SetPrepare([&d](int device) { return d.PrepareGpu(device); });
   CRUMB_ASSIGN(d.grpc, GrpcServer::Start(d.rpc.get()));
   d.LogStart();
   d.serving.store(true);
@@ -440,6 +516,8 @@ Snapshot Daemon::TakeSnapshot() {
   snapshot.uptime_us = d.clock.now_us() - d.started_us;
   snapshot.process = ReadProcessFacts();
   snapshot.warnings = d.config.warnings;
+  snapshot.gpu_fault = fault();
+  if (!snapshot.gpu_fault.empty()) snapshot.warnings.push_back(snapshot.gpu_fault);
   if (!d.serving.load()) return snapshot;
   snapshot.warnings.insert(snapshot.warnings.end(), d.report.warnings.begin(),
                            d.report.warnings.end());
@@ -476,7 +554,10 @@ HttpReply Daemon::HandleHttp(const std::string& path) {
   }
   if (path == "/readyz") {
     const Snapshot snapshot = TakeSnapshot();
-    const bool ready = snapshot.state == DaemonState::kReady && snapshot.alive;
+    const bool ready = IsReady(snapshot);
+    if (!snapshot.gpu_fault.empty()) {
+      return {.status = 503, .type = text, .body = absl::StrCat(snapshot.gpu_fault, "\n")};
+    }
     return {.status = ready ? 200 : 503,
             .type = text,
             .body = absl::StrCat(snapshot.alive ? ToString(snapshot.state) : "stuck", "\n")};

@@ -50,6 +50,7 @@ class Gpus {
   virtual std::vector<GpuCodecMade> MakeCodecs(const GpuCodecsWish& wish) = 0;
 };
 
+bool BuiltWithCuda();
 // `imports_most`: allocations of workers that are mapped at once. UNIMPLEMENTED: built without
 // CUDA; UNAVAILABLE: no GPU, or no driver: the message has the remedy.
 absl::StatusOr<std::unique_ptr<Gpus>> OpenGpus(uint32_t imports_most);

@@ -50,6 +50,8 @@ class CudaGpus final : public Gpus {
 
 }  // namespace
 
+bool BuiltWithCuda() { return true; }
+
 absl::StatusOr<std::unique_ptr<Gpus>> OpenGpus(uint32_t imports_most) {
   GpuProbe probe = ProbeGpus();
   if (probe.devices.empty()) return absl::UnavailableError(probe.note);

@@ -31,6 +31,13 @@ absl::Status CheckName(const std::string& name) {
   return absl::OkStatus();
 }
 
+// Each once: parts and GPUs have the same to say.
+void AddNotes(std::vector<std::string> notes, std::string* out) {
+  std::sort(notes.begin(), notes.end());
+  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
+  for (const std::string& note : notes) absl::StrAppend(out, out->empty() ? "" : "; ", note);
+}
+
 }  // namespace
 
 std::shared_ptr<const BoundLayout> LayoutTable::Find(uint32_t handle,
@@ -53,8 +60,12 @@ void LayoutTable::Set(std::shared_ptr<const BoundLayout> layout) {
   layouts_[layout->handle] = std::move(layout);
 }
 
-Registrar::Registrar(const Config& config, Catalog* catalog, LayoutTable* table, Bind bind)
-    : config_(config), catalog_(catalog), table_(table), bind_(std::move(bind)) {}
+Registrar::Registrar(Parts parts)
+    : config_(parts.config),
+      catalog_(parts.catalog),
+      table_(parts.table),
+      gpu_(parts.gpu),
+      bind_(std::move(parts.bind)) {}
 
 absl::StatusOr<std::shared_ptr<const RotationSet>> Registrar::FindRotations(
     const Request& request, std::string* rotation_hex, std::string* note) {
@@ -78,23 +89,27 @@ absl::StatusOr<std::shared_ptr<const RotationSet>> Registrar::FindRotations(
 }
 
 void Registrar::AddReaders(const CatalogLayout& known, LayoutBinding* binding,
-                           std::vector<std::string>* lost) {
+                           std::vector<std::string>* notes) {
+  const auto lost = [notes](const std::string& what) {
+    notes->push_back(absl::StrCat(what, ": pages stored with it are misses"));
+  };
   std::map<Sha256, std::vector<CodecDescriptor>> by_set;
   for (const uint64_t id : known.descriptor_ids) {
     const CodecDescriptor* descriptor = catalog_->FindDescriptor(id);
     if (descriptor == nullptr) {
-      lost->push_back(absl::StrCat("codec ", absl::Hex(id, absl::kZeroPad16), " is not known"));
+      lost(absl::StrCat("codec ", absl::Hex(id, absl::kZeroPad16), " is not known"));
       continue;
     }
     by_set[descriptor->rotation_set].push_back(*descriptor);
   }
   binding->readers.assign(binding->layout->parts().size(), {});
+  if (gpu_ != nullptr) binding->gpu.assign(binding->layout->parts().size(), {});
   for (const auto& [hash, descriptors] : by_set) {
     std::shared_ptr<const RotationSet> set;
     if (hash != Sha256{}) {
       absl::StatusOr<std::shared_ptr<const RotationSet>> loaded = catalog_->LoadRotation(hash);
       if (!loaded.ok()) {
-        lost->push_back(std::string(loaded.status().message()));
+        lost(std::string(loaded.status().message()));
         continue;
       }
       set = *std::move(loaded);
@@ -102,10 +117,12 @@ void Registrar::AddReaders(const CatalogLayout& known, LayoutBinding* binding,
     for (size_t part = 0; part < binding->readers.size(); ++part) {
       const auto codecs = cache_.Build(binding->layout->parts()[part], descriptors, set);
       if (!codecs.ok()) {
-        lost->push_back(std::string(codecs.status().message()));
+        lost(std::string(codecs.status().message()));
         break;
       }
       binding->readers[part].insert(binding->readers[part].end(), codecs->begin(), codecs->end());
+      if (gpu_ == nullptr) continue;
+      gpu_->Build(binding->layout->parts()[part], descriptors, set, &binding->gpu[part], notes);
     }
   }
 }
@@ -216,18 +233,15 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
   record.codec_id = choice.ladder.front().id();
   CRUMB_TRY(catalog_->PutLayout(record, choice.ladder));
   const CatalogLayout* stored = catalog_->FindLayout(record.tenant, record.canonical);
-  std::vector<std::string> lost;
-  AddReaders(*stored, &binding, &lost);
-  for (const std::string& what : lost) {
-    absl::StrAppend(&choice.note, choice.note.empty() ? "" : "; ", what,
-                    ": pages stored with it are misses");
-  }
+  std::vector<std::string> notes;
+  AddReaders(*stored, &binding, &notes);
+  AddNotes(std::move(notes), &choice.note);
   const auto before = bindings_.find(handle);
   const bool same = before != bindings_.end() && before->second.effort == binding.effort &&
                     before->second.keep_non_finite_raw == binding.keep_non_finite_raw &&
                     before->second.windows == binding.windows &&
                     before->second.ladder == binding.ladder &&
-                    before->second.readers == binding.readers;
+                    before->second.readers == binding.readers && before->second.gpu == binding.gpu;
   if (!same) CRUMB_TRY(bind_(handle, binding, BindStep::kTake));
   Request described = request;
   described.name = stored->name;
@@ -258,6 +272,11 @@ std::string Registrar::MissingFile(uint64_t identity_prefix, uint64_t codec_id) 
   const CodecDescriptor* descriptor = known ? catalog_->FindDescriptor(codec_id) : nullptr;
   if (descriptor == nullptr || descriptor->rotation_set == Sha256{}) return kCatalogName;
   return absl::StrCat(kRotationsName, "/", RotationFileName(descriptor->rotation_set));
+}
+
+std::vector<std::string> Registrar::UseGpu(int device) {
+  if (gpu_ == nullptr || !gpu_->Use(device)) return {};
+  return BindAll();
 }
 
 std::vector<std::string> Registrar::BindAll() {

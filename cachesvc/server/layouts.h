@@ -17,6 +17,7 @@
 #include "cachesvc/server/catalog.h"
 #include "cachesvc/server/codec_choice.h"
 #include "cachesvc/server/config.h"
+#include "cachesvc/server/gpu_codecs.h"
 
 namespace crumb {
 
@@ -56,10 +57,20 @@ class Registrar {
   enum class BindStep : uint8_t { kCheck, kTake };
   using Bind = std::function<absl::Status(uint32_t handle, LayoutBinding binding, BindStep step)>;
 
-  Registrar(const Config& config, Catalog* catalog, LayoutTable* table, Bind bind);
+  // `gpu` null: no GPU is used.
+  struct Parts {
+    const Config& config;
+    Catalog* catalog = nullptr;
+    LayoutTable* table = nullptr;
+    GpuCodecs* gpu = nullptr;
+    Bind bind;
+  };
+  explicit Registrar(Parts parts);
 
   // Binds what the catalog knows. One line for each layout that could not be: its pages are misses.
   std::vector<std::string> BindAll();
+  // Binds them again, with codecs for one more GPU. What BindAll says.
+  std::vector<std::string> UseGpu(int device);
 
   // The file of data_dir, relative to it, whose loss keeps pages of this kind from being served:
   // the catalog, or a rotation set. Empty: they are served, or BindAll said why not.
@@ -84,9 +95,10 @@ class Registrar {
   absl::StatusOr<std::shared_ptr<const RotationSet>> FindRotations(const Request& request,
                                                                    std::string* rotation_hex,
                                                                    std::string* note);
-  // Codecs of every descriptor that pages of this layout were ever stored with.
+  // Codecs of every descriptor that pages of this layout were ever stored with, on the processor
+  // and on GPUs.
   void AddReaders(const CatalogLayout& known, LayoutBinding* binding,
-                  std::vector<std::string>* lost);
+                  std::vector<std::string>* notes);
   std::shared_ptr<const BoundLayout> Describe(const Request& request, uint32_t handle,
                                               const CodecChoice& choice,
                                               const LayoutBinding& binding) const;
@@ -94,6 +106,7 @@ class Registrar {
   const Config& config_;
   Catalog* catalog_;
   LayoutTable* table_;
+  GpuCodecs* const gpu_;
   const Bind bind_;
   CodecCache cache_{BackendOf(config_.codec)};
   std::map<std::string, uint32_t> handles_;  // by tenant and canonical form

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cachesvc/server/gpus.h"
 #include "gpu/codec/codec_backend.h"
 
 namespace crumb {
@@ -149,6 +150,7 @@ Machine DetectMachine() {
   if (gethostname(name.data(), name.size() - 1) == 0) machine.host_name = name.data();
   if (machine.host_name.empty()) machine.host_name = "localhost";
   machine.root = geteuid() == 0;
+  machine.built_with_cuda = BuiltWithCuda();
   machine.codec_backends.clear();
   for (const CodecBackend backend : SupportedCodecBackends()) {
     machine.codec_backends.emplace_back(ToString(backend));

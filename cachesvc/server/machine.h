@@ -25,6 +25,7 @@ struct Machine {
   uint32_t cores = 1;         // the smaller of the affinity mask and the cgroup's quota
   std::string host_name;
   bool root = false;
+  bool built_with_cuda = false;
   std::vector<std::string> codec_backends = {"reference"};  // that this processor runs
   // The volume that holds `path`, or would hold it: asks the nearest existing parent.
   std::function<absl::StatusOr<Volume>(const std::string& path)> volume;

@@ -143,12 +143,16 @@ void AddTraffic(const EngineStats& s, Families* out) {
 void AddTiers(const EngineStats& s, Families* out) {
   MetricFamily* capacity =
       &out->Add("crumb_tier_capacity_bytes", MetricType::Gauge, "What a tier may hold.");
+  Families::Gauge(capacity, static_cast<double>(s.hbm_capacity_bytes), {{"tier", "hbm"}});
   Families::Gauge(capacity, static_cast<double>(s.pool_capacity_bytes), {{"tier", "dram"}});
   Families::Gauge(capacity, static_cast<double>(s.nvme.capacity_bytes), {{"tier", "nvme"}});
   MetricFamily* used = &out->Add("crumb_tier_used_bytes", MetricType::Gauge, "What it holds.");
+  Families::Gauge(used, static_cast<double>(s.hbm_used_bytes), {{"tier", "hbm"}});
   Families::Gauge(used, static_cast<double>(s.pool_used_bytes), {{"tier", "dram"}});
   Families::Gauge(used, static_cast<double>(s.nvme.used_bytes), {{"tier", "nvme"}});
   MetricFamily* pages = &out->Add("crumb_tier_blocks", MetricType::Gauge, "Pages in a tier.");
+  Families::Gauge(pages, static_cast<double>(s.hbm_pages), {{"tier", "hbm"}, {"state", "sealed"}});
+  Families::Gauge(pages, static_cast<double>(s.hbm_pinned), {{"tier", "hbm"}, {"state", "pinned"}});
   Families::Gauge(pages, static_cast<double>(s.pool_pages),
                   {{"tier", "dram"}, {"state", "sealed"}});
   Families::Gauge(pages, static_cast<double>(s.pool_pinned),
@@ -311,6 +315,41 @@ void AddDataSocket(const Snapshot& snapshot, Families* out) {
                lent.copies_faulted);
 }
 
+void AddGpu(const Snapshot& snapshot, Families* out) {
+  const EngineStats& s = snapshot.engine;
+  out->Gauge("crumb_gpu_enabled", "1 if workers' GPU memory is served.",
+             snapshot.gpu_on && snapshot.gpu_fault.empty() ? 1 : 0);
+  if (!snapshot.gpu_on) return;
+  out->Gauge("crumb_gpu_lost", "1 once a GPU is lost: the process ends.",
+             snapshot.gpu_fault.empty() ? 0 : 1);
+  out->Gauge("crumb_gpu_codec_place", "1 for where kernels run.", 1, {{"place", "daemon"}});
+  out->Gauge("crumb_gpu_memory_bytes", "Of the GPU with the HBM tier.",
+             static_cast<double>(snapshot.hbm_bytes), {{"kind", "arena"}});
+  Families::Gauge(&out->list().back(), static_cast<double>(snapshot.gpu_free_bytes),
+                  {{"kind", "free"}});
+  out->Gauge("crumb_gpu_links", "Workers that lent GPU memory.",
+             static_cast<double>(snapshot.lent.gpu_links));
+  out->Gauge("crumb_gpu_mapped_allocations", "Allocations that they lend, mapped here.",
+             static_cast<double>(snapshot.lent.gpu_mapped));
+  out->Gauge("crumb_gpu_mapped_bytes", "Their size.",
+             static_cast<double>(snapshot.lent.gpu_bytes_mapped));
+  out->Counter("crumb_gpu_refused_total", "Offers of GPU memory that were refused.",
+               snapshot.lent.gpu_refused);
+  out->Counter("crumb_gpu_pages_total", "Pages that a GPU packed, unpacked, or moved as they are.",
+               s.gpu_encode_pages, {{"kind", "encode"}});
+  Families::Counter(&out->list().back(), s.gpu_decode_pages, {{"kind", "decode"}});
+  Families::Counter(&out->list().back(), s.gpu_copies, {{"kind", "copy"}});
+  out->Counter("crumb_gpu_failures_total", "Work that a GPU refused or lost.", s.gpu_failures);
+  out->Counter("crumb_hbm_moves_total", "Packed pages moved between HBM and DRAM.", s.lowered,
+               {{"to", "dram"}});
+  Families::Counter(&out->list().back(), s.raised, {{"to", "hbm"}});
+  Families::Counter(&out->list().back(), s.moves_failed, {{"to", "nowhere"}});
+  out->Counter("crumb_hbm_moved_bytes_total", "Their bytes.", s.lowered_bytes, {{"to", "dram"}});
+  Families::Counter(&out->list().back(), s.raised_bytes, {{"to", "hbm"}});
+  out->Gauge("crumb_hbm_moves_in_flight", "Of them under way.",
+             static_cast<double>(s.moves_in_flight));
+}
+
 void AddNetwork(const Snapshot& snapshot, Families* out) {
   const NetStats& u = snapshot.ucx;
   out->Gauge("crumb_ucx_enabled", "1 if workers can connect over UCX.", snapshot.ucx_on ? 1 : 0);
@@ -346,8 +385,7 @@ void AddProcess(const Snapshot& snapshot, Families* out) {
               {"layout_abi", "1"},
               {"page_format", std::to_string(kPageFormatVersion)},
               {"wire", std::to_string(kWireVersion)}});
-  out->Gauge("crumb_ready", "1 while the daemon serves.",
-             snapshot.state == DaemonState::kReady && snapshot.alive ? 1 : 0);
+  out->Gauge("crumb_ready", "1 while the daemon serves.", IsReady(snapshot) ? 1 : 0);
   out->Gauge("crumb_start_time_seconds", "Unix time of the start.", snapshot.process.start_time);
   out->Gauge("crumb_layouts", "Layouts known.", static_cast<double>(snapshot.layouts.size()));
   MetricFamily* sets =
@@ -386,6 +424,7 @@ std::string MetricsText(const Snapshot& snapshot) {
   AddStorage(snapshot.engine, &families);
   AddNetwork(snapshot, &families);
   AddDataSocket(snapshot, &families);
+  AddGpu(snapshot, &families);
   AddProcess(snapshot, &families);
   return prometheus::TextSerializer().Serialize(families.list());
 }

@@ -86,6 +86,7 @@ struct Shard::Impl {
   ShardOptions options;
   Loop loop;
   std::unique_ptr<PagePool> pool;
+  bool pool_touched = false;
   std::unique_ptr<HostQueue> queue;
   FileDevice device;
   std::unique_ptr<LoopbackTransport> loopback;
@@ -100,6 +101,7 @@ struct Shard::Impl {
   absl::Status end;
 
   absl::Status Build(ShardReport* report);
+  absl::Status AttachGpu();
   absl::Status OpenLog(ShardReport* report);
   absl::Status RegisterBuffers(ShardReport* report);
   void OpenUcx(ShardReport* report);
@@ -107,6 +109,7 @@ struct Shard::Impl {
   absl::Status ListenForData(const std::string& path);
   void Run(const std::shared_ptr<std::promise<absl::Status>>& started, ShardReport* report);
   absl::Status Quiesce();
+  void EndTransports();
   bool Post(Shard::Function function);
 
   ShardView View() {
@@ -123,6 +126,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   const Config& config = *options.config;
   CRUMB_ASSIGN(pool, PagePool::Create(
                          {.bytes = config.pool.dram_bytes, .hugepages = config.pool.hugepages}));
+  CRUMB_TRY(AttachGpu());
   queue = std::make_unique<HostQueue>(HostQueueOptions{
       .threads = static_cast<uint32_t>(config.codec.threads), .jobs_max = kCodecJobsMax});
   loopback = LoopbackTransport::Create(kLoopbackTransfersMax);
@@ -133,6 +137,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   engine_options.clock = options.clock;
   engine_options.pool = pool.get();
   engine_options.queue = queue.get();
+  engine_options.hbm = options.gpu->hbm();
   engine_options.fresh_percent = static_cast<uint8_t>(config.pool.fresh_percent);
   engine_options.fresh_idle_us = config.codec.windows_idle_us;
   engine_options.max_lossy_depth = static_cast<uint8_t>(config.codec.max_lossy_depth);
@@ -146,6 +151,16 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   OpenDataSocket(report);
   loop.AddPoller(engine.get());
   return absl::OkStatus();
+}
+
+// WHY touched before: see RegisterBuffers. CUDA, too, holds the memory map while it pins.
+absl::Status Shard::Impl::AttachGpu() {
+  if (!options.gpu->on()) return absl::OkStatus();
+  CRUMB_TRY(TouchPool(pool->arena(), options.watch));
+  pool_touched = true;
+  options.watch->Say("registering the pool with CUDA");
+  CRUMB_TRY(options.gpu->Attach(pool->arena(), [this] { (void)Post([](const ShardView&) {}); }));
+  return options.watch->Check();
 }
 
 absl::Status Shard::Impl::OpenLog(ShardReport* report) {
@@ -191,7 +206,7 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
 // WHY touched only where it will be pinned: elsewhere, memory that no page needs costs nothing.
 absl::Status Shard::Impl::RegisterBuffers(ShardReport* report) {
   const MutableBytes arena = pool->arena();
-  if (device.uring && MayPin(arena)) CRUMB_TRY(TouchPool(arena, options.watch));
+  if (!pool_touched && device.uring && MayPin(arena)) CRUMB_TRY(TouchPool(arena, options.watch));
   std::vector<MutableBytes> slices;
   for (uint64_t at = 0; at < arena.size(); at += kBufferSliceBytes) {
     slices.push_back(arena.subspan(at, std::min(kBufferSliceBytes, arena.size() - at)));
@@ -232,6 +247,7 @@ absl::Status Shard::Impl::ListenForData(const std::string& path) {
   CRUMB_ASSIGN(data_place, PrepareSocket(path));
   CRUMB_ASSIGN(uds, UdsTransport::Create(
                         {.peers_max = static_cast<uint32_t>(options.config->limits.sessions)}));
+  uds->SetGpuMapper(options.gpu->mapper());
   const absl::Status listening = uds->Listen(path);
   if (!listening.ok()) uds.reset();
   return listening;
@@ -254,7 +270,7 @@ void Shard::Impl::OpenDataSocket(ShardReport* report) {
                      " (listen.data_socket: false says that it is meant)"));
     return;
   }
-  engine->AddTransport(uds.get(), uds.get());
+  engine->AddTransport(uds.get(), uds.get(), uds.get());
   report->data_socket = path;
   report->data_socket_on = true;
 }
@@ -268,8 +284,7 @@ void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started
     streams.reset();
     engine.reset();
     log.reset();
-    ucx.reset();
-    uds.reset();
+    EndTransports();
   }
   started->set_value(built);  // the starter goes on: `report` is gone
   if (!ok) return;
@@ -280,8 +295,14 @@ void Shard::Impl::Run(const std::shared_ptr<std::promise<absl::Status>>& started
   engine.reset();
   if (log != nullptr) end = log->Close();
   log.reset();
+  EndTransports();
+}
+
+void Shard::Impl::EndTransports() {
   ucx.reset();  // on the thread that made it
+  options.gpu->Hold();
   uds.reset();
+  options.gpu->Detach();
 }
 
 // Codec jobs and disk requests hold memory of the pool: all must have ended before it goes.

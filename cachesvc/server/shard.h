@@ -17,6 +17,7 @@
 #include "cachesvc/net/ucx_transport.h"
 #include "cachesvc/net/uds_transport.h"
 #include "cachesvc/server/config.h"
+#include "cachesvc/server/gpu_service.h"
 #include "cachesvc/server/staging_pool.h"
 #include "cachesvc/server/start_watch.h"
 #include "cachesvc/server/stream_hub.h"
@@ -29,7 +30,8 @@ struct ShardOptions {
   const Clock* clock = nullptr;
   StagingPool* staging = nullptr;
   StartWatch* watch = nullptr;
-  std::string nvme_file;  // empty: no NVMe tier
+  GpuService* gpu = nullptr;  // may be off
+  std::string nvme_file;      // empty: no NVMe tier
 };
 
 // What a posted function gets to see, on the shard thread.

@@ -60,6 +60,12 @@ struct Snapshot {
   NetStats loopback;
   bool ucx_on = false;
   std::string ucx_description;  // or why it is off
+  bool gpu_on = false;
+  std::string gpu_description;  // or why it is off
+  std::string hbm_description;  // the same of the HBM tier
+  uint64_t hbm_bytes = 0;
+  uint64_t gpu_free_bytes = 0;
+  std::string gpu_fault;  // not empty: the GPU is lost, and the process ends
   bool data_socket_on = false;
   std::string data_socket;       // its path, or why it is off
   std::string nvme_description;  // or why it is off
@@ -76,6 +82,10 @@ struct Snapshot {
   ProcessFacts process;
   std::vector<std::string> warnings;
 };
+
+inline bool IsReady(const Snapshot& snapshot) {
+  return snapshot.state == DaemonState::kReady && snapshot.alive && snapshot.gpu_fault.empty();
+}
 
 // The Prometheus text format.
 std::string MetricsText(const Snapshot& snapshot);

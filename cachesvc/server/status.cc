@@ -115,6 +115,28 @@ ordered_json Nvme(const Snapshot& snapshot) {
           {"clean_start", n.clean_start}};
 }
 
+ordered_json Gpu(const Snapshot& snapshot) {
+  const EngineStats& s = snapshot.engine;
+  return {{"enabled", snapshot.gpu_on},
+          {"description", snapshot.gpu_description},
+          {"hbm", snapshot.hbm_description},
+          {"fault", snapshot.gpu_fault},
+          {"codec_place", snapshot.gpu_on ? "daemon" : ""},
+          {"hbm_bytes", snapshot.hbm_bytes},
+          {"free_bytes", snapshot.gpu_free_bytes},
+          {"workers", snapshot.lent.gpu_links},
+          {"mapped_allocations", snapshot.lent.gpu_mapped},
+          {"mapped_bytes", snapshot.lent.gpu_bytes_mapped},
+          {"offers_refused", snapshot.lent.gpu_refused},
+          {"pages_encoded", s.gpu_encode_pages},
+          {"pages_decoded", s.gpu_decode_pages},
+          {"pages_copied", s.gpu_copies},
+          {"failures", s.gpu_failures},
+          {"lowered", s.lowered},
+          {"raised", s.raised},
+          {"moves_failed", s.moves_failed}};
+}
+
 ordered_json Layouts(const Snapshot& snapshot) {
   ordered_json out = ordered_json::array();
   for (const LayoutLine& layout : snapshot.layouts) {
@@ -228,13 +250,15 @@ std::string StatusJson(const Snapshot& snapshot) {
       {"version", snapshot.version},
       {"node", snapshot.node},
       {"state", ToString(snapshot.state)},
-      {"ready", snapshot.state == DaemonState::kReady && snapshot.alive},
+      {"ready", IsReady(snapshot)},
       {"alive", snapshot.alive},
       {"uptime_seconds", Seconds(snapshot.uptime_us)},
       {"warnings", snapshot.warnings},
       {"hit_ratio", HitRatio(s)},
       {"tiers",
-       {{"dram",
+       {{"hbm",
+         TierDocument(s.hbm_capacity_bytes, s.hbm_used_bytes, s.hbm_pages, tier(Tier::kHbm))},
+        {"dram",
          TierDocument(s.pool_capacity_bytes, s.pool_used_bytes, s.pool_pages, tier(Tier::kDram))},
         {"nvme", TierDocument(s.nvme.capacity_bytes, s.nvme.used_bytes, s.nvme.records,
                               tier(Tier::kNvme))}}},
@@ -242,6 +266,7 @@ std::string StatusJson(const Snapshot& snapshot) {
       {"codec", Codec(snapshot)},
       {"windows", Windows(s)},
       {"nvme", Nvme(snapshot)},
+      {"gpu", Gpu(snapshot)},
       {"evictions",
        {{"policy", ToString(s.policy)},
         {"to_nvme", s.evicted_to_nvme},
@@ -305,6 +330,8 @@ std::string StatusPage(const Snapshot& snapshot) {
       Row("up for", absl::StrFormat("%.0f s", Seconds(snapshot.uptime_us))),
       "</table>\n<h2>Tiers</h2><table>\n",
       "<tr><th></th><th>used</th><th></th><th>pages</th><th>hits</th></tr>\n",
+      TierRow("HBM", s.hbm_capacity_bytes, s.hbm_used_bytes, s.hbm_pages,
+              s.hits[static_cast<size_t>(Tier::kHbm)]),
       TierRow("DRAM", s.pool_capacity_bytes, s.pool_used_bytes, s.pool_pages,
               s.hits[static_cast<size_t>(Tier::kDram)]),
       TierRow("NVMe", s.nvme.capacity_bytes, s.nvme.used_bytes, s.nvme.records,
@@ -324,6 +351,7 @@ std::string StatusPage(const Snapshot& snapshot) {
                                             s.checksum_failures_peer)),
       Row("hits that failed", absl::StrCat(s.hit_then_failed)),
       Row("disk errors", absl::StrCat(s.nvme.read_errors + s.nvme.append_errors)),
+      Row("GPU", snapshot.gpu_description), Row("HBM", snapshot.hbm_description),
       Row("NVMe", snapshot.nvme_description), Row("UCX", snapshot.ucx_description),
       Row("data socket", snapshot.data_socket),
       Row("resident memory", Size(snapshot.process.resident_bytes)),

@@ -78,7 +78,23 @@ const BadConfig kBad[] = {
      "16GiB of memory"},
     {"pool_and_buffers_over_memory", "pool:\n  dram_bytes: 16GiB\n",
      "c.yaml:2: pool.dram_bytes: with limits.staging_bytes", "use smaller sizes"},
-    {"no_gpu", "pool:\n  hbm_bytes: 1GiB\n", "c.yaml:2: pool.hbm_bytes: \"1GiB\"", "no GPU tier"},
+    {"no_cuda", "pool:\n  hbm_bytes: 1GiB\n", "c.yaml:2: pool.hbm_bytes: 1GiB: this build",
+     "CRUMB_CUDA=ON"},
+    {"no_cuda_percent", "pool:\n  hbm_bytes: 20%\n", "c.yaml:2: pool.hbm_bytes: 20%: this build",
+     "or set auto"},
+    {"hbm_word", "pool:\n  hbm_bytes: all\n", "c.yaml:2: pool.hbm_bytes: \"all\" is neither",
+     "write auto"},
+    {"hbm_unit", "pool:\n  hbm_bytes: 1GB\n", "c.yaml:2: pool.hbm_bytes: \"1GB\" is neither",
+     "20%"},
+    {"hbm_over_100_percent", "pool:\n  hbm_bytes: 101%\n", "c.yaml:2: pool.hbm_bytes: \"101%\"",
+     "percentage"},
+    {"hbm_tiny", "pool:\n  hbm_bytes: 1MiB\n", "c.yaml:2: pool.hbm_bytes: 1MiB is out of range",
+     "8MiB to 64TiB, or 0"},
+    {"gpu_far", "pool:\n  device: 64\n", "c.yaml:2: pool.device: \"64\"", "0 to 63"},
+    {"codec_in_worker", "gpu:\n  codec_place: worker\n", "c.yaml:2: gpu.codec_place: \"worker\"",
+     "auto, daemon"},
+    {"shared_pool", "gpu:\n  share_pool: trusted\n", "c.yaml:2: gpu.share_pool: \"trusted\"",
+     "write off"},
     {"disk_over_volume", "nvme:\n  bytes: 101GiB\n", "c.yaml:2: nvme.bytes: 101GiB is over",
      "another nvme.path"},
     {"disk_percent_over_free", "nvme:\n  bytes: 60%\n", "c.yaml:2: nvme.bytes: 120GiB is over",
@@ -319,6 +335,31 @@ TEST(Config, PrintedConfigurationReadsBackTheSame) {
     const std::string name = key.name;
     EXPECT_THAT(printed, HasSubstr(name.substr(name.rfind('.') + 1) + ": ")) << name;
   }
+}
+
+TEST(Config, HbmIsAutomaticUnlessSomebodySaysOtherwise) {
+  const auto none = LoadConfig({}, FakeMachine());
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->pool.hbm.wish, HbmWish::kAuto);
+  EXPECT_TRUE(none->gpu.enabled);
+  const auto off = LoadConfig(File("pool: {hbm_bytes: 0}\n"), FakeMachine());
+  ASSERT_TRUE(off.ok()) << "also without CUDA: " << off.status();
+  EXPECT_EQ(off->pool.hbm.wish, HbmWish::kBytes);
+  EXPECT_EQ(off->pool.hbm.value, 0u);
+  Machine machine = FakeMachine();
+  machine.built_with_cuda = true;
+  const auto size = LoadConfig(File("pool: {hbm_bytes: 20GiB, device: 3}\n"), machine);
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_EQ(size->pool.hbm.value, 20 * kFakeGiB) << "more than this machine's other memory";
+  EXPECT_EQ(size->pool.device, 3u);
+  const auto percent = LoadConfig(File("pool: {hbm_bytes: 15%}\n"), machine);
+  ASSERT_TRUE(percent.ok()) << percent.status();
+  EXPECT_EQ(percent->pool.hbm.wish, HbmWish::kPercent);
+  EXPECT_EQ(percent->pool.hbm.value, 15u);
+  EXPECT_THAT(PrintConfig(*percent), HasSubstr("  hbm_bytes: \"15%\"\n"));
+  const auto both = LoadConfig(File("pool: {hbm_bytes: 1GiB}\ngpu: {enabled: false}\n"), machine);
+  EXPECT_THAT(std::string(both.status().message()),
+              HasSubstr("pool.hbm_bytes: 1GiB needs the GPU, and gpu.enabled is false"));
 }
 
 TEST(Config, SizesAndDurationsRoundTrip) {
