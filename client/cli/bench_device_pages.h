@@ -41,10 +41,11 @@ class DevicePages {
   absl::Status Write(uint32_t page, Bytes raw);
   absl::Status Read(uint32_t page, MutableBytes raw);
   absl::Status Fill(uint8_t value) { return worker_.Fill(memory_, value, bytes()); }
+  std::byte* memory() const { return memory_; }
+  uint64_t bytes() const;
 
  private:
   DevicePages(GpuWorker* worker, const DeviceShape& shape, uint32_t pages);
-  uint64_t bytes() const;
   std::byte* SlotAt(uint32_t tensor, uint32_t slot) const;
 
   GpuWorker& worker_;

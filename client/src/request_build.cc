@@ -33,11 +33,6 @@ absl::Status CheckOptions(const BuildInput& input) {
         "lent tensors hold raw pages only: use LendPages for the "
         "packed and page forms");
   }
-  if (input.lent != nullptr && input.lent->memory->gpu() && options.form != Form::kRaw) {
-    return absl::InvalidArgumentError(
-        "GPU memory holds raw pages only: lend host memory (LendPages) for the packed and page "
-        "forms");
-  }
   return absl::OkStatus();
 }
 

@@ -2,7 +2,7 @@
 // stream. Usage: gpu_pages [SERVER]
 #include <crumb/client.h>
 #include <crumb/layout_file.h>
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cstdio>
 #include <memory>

@@ -69,6 +69,26 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(self.bundle("--crumbctl").returncode, 0)
         self.assertEqual(self.run_there("--", "crumbctl", "bench").returncode, 0)
 
+    def test_the_daemon_comes_with_its_tests_when_asked_for(self):
+        self.write_tests(("first", self.program("tests/one")))
+        with open(self.build / "CTestTestfile.cmake", "a") as file:
+            file.write(f'add_test(second "{self.program("tests/two")}")\n'
+                       'set_tests_properties(second PROPERTIES LABELS "gpu_daemon")\n')
+        self.assertIn("1 tests", self.bundle().stdout)
+        made = self.bundle("--daemon")
+        self.assertEqual(made.returncode, 1)
+        for program in ("client/cli/crumbctl", "cachesvc/server/crumbd", "tests/integ/client/gpu_pages"):
+            self.assertIn(f"{program}: not built", made.stderr)
+            self.program(program)
+        made = self.bundle("--daemon")
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        self.assertIn("2 tests, 5 programs", made.stdout)
+        self.assertIn("(at most 64)", made.stdout)
+        self.assertEqual(self.run_there("--", "crumbd", "--version").returncode, 0)
+        self.assertIn("1 tests", self.bundle("--daemon", "--only", "^sec").stdout)
+        self.assertIn("none has a name like third", self.bundle("--only", "third").stderr)
+        self.assertEqual(self.bundle("--only", "(").returncode, 2)
+
     def test_two_programs_of_one_name_are_refused(self):
         self.write_tests(("first", self.program("tests/one")), ("second", self.program("other/one", FALSE)))
         made = self.bundle()

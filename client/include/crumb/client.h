@@ -55,7 +55,7 @@ class CRUMB_API Client {
   Status LendTensors(const Layout& layout, const std::vector<TensorMemory>& tensors, uint32_t slots,
                      uint32_t tokens_per_slot, uint32_t* region_set);
   // Lends GPU memory of this process to the daemon of this host (unix socket, CUDA on both sides):
-  // raw pages move between it and the daemon's pool by kernels, none of their bytes here. One GPU a
+  // pages move between it and the daemon's pool by kernels, and none of their bytes here. One GPU a
   // Client. Everything that the daemon does is ordered behind RequestOptions::stream, and an answer
   // says that it is done. kInvalid: a build without CUDA, another data plane, or memory that no
   // other process can map (expandable segments, cudaMallocAsync); the message has the remedy.

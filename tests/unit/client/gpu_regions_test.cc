@@ -192,13 +192,11 @@ TEST_F(GpuRegionsTest, WhatNamesNoGpuMemoryRecordsNothing) {
 TEST_F(GpuRegionsTest, ARefusedRequestRecordsNothing) {
   const uint32_t set = MustLend();
   EXPECT_EQ(Submit(WireType::kPut, set + 1, nullptr).code, Code::kInvalid);
-  RequestOptions packed;
-  packed.form = Form::kPacked;
-  blocks_[0].value_bytes = 16;
+  blocks_[0].slot = kSlots;
   Ticket ticket = 7;
-  const Status refused = core_->Submit({WireType::kPut, 1, set, &blocks_, packed}, &ticket);
+  const Status refused = core_->Submit({WireType::kPut, 1, set, &blocks_, {}}, &ticket);
   EXPECT_EQ(refused.code, Code::kInvalid);
-  EXPECT_THAT(refused.message, HasSubstr("lend host memory"));
+  EXPECT_THAT(refused.message, HasSubstr("slot 4 of lent memory with 4"));
   EXPECT_EQ(ticket, 0u);
   EXPECT_THAT(gpu_.log, IsEmpty());
 }
