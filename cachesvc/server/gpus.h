@@ -38,7 +38,7 @@ class Gpus {
 
   virtual const std::vector<GpuInfo>& devices() const = 0;  // at least one
   virtual absl::StatusOr<DeviceMemory> AskMemory(int device) = 0;
-  // HBM for a PagePool. `bytes`: SizeHbmPool says how many.
+  // HBM for a PagePool, before any link is made. `bytes`: SizeHbmPool says how many.
   virtual absl::StatusOr<GpuArea> MakeArena(const DeviceArenaOptions& options) = 0;
   // Page-locks host memory, whole pages of somebody else, for every GPU: in slices of
   // kRegisterSliceBytes, as CudaLinkOptions want to know. Touches every page.
@@ -46,6 +46,7 @@ class Gpus {
   // Memory of a worker (GpuImports).
   virtual absl::StatusOr<GpuImports::Range> Map(const GpuShare& share) = 0;
   virtual void Unmap(const GpuImports::Range& range) = 0;
+  // Of a device that reaches every arena, else FAILED_PRECONDITION.
   virtual absl::StatusOr<std::shared_ptr<GpuLink>> MakeLink(const CudaLinkOptions& options) = 0;
   virtual std::vector<GpuCodecMade> MakeCodecs(const GpuCodecsWish& wish) = 0;
 };

@@ -20,6 +20,7 @@ class CudaGpus final : public Gpus {
   absl::StatusOr<GpuArea> MakeArena(const DeviceArenaOptions& options) override {
     CRUMB_ASSIGN(DeviceArena made, DeviceArena::Create(options));
     auto arena = std::make_shared<DeviceArena>(std::move(made));
+    arenas_.push_back(arena);
     return GpuArea{arena->memory(), arena};
   }
 
@@ -35,6 +36,9 @@ class CudaGpus final : public Gpus {
   void Unmap(const GpuImports::Range& range) override { imports_.Release(range); }
 
   absl::StatusOr<std::shared_ptr<GpuLink>> MakeLink(const CudaLinkOptions& options) override {
+    for (const std::weak_ptr<DeviceArena>& one : arenas_) {
+      if (const auto arena = one.lock()) CRUMB_TRY(arena->LetReach(options.device));
+    }
     return MakeCudaLink(options);
   }
 
@@ -46,6 +50,7 @@ class CudaGpus final : public Gpus {
  private:
   const std::vector<GpuInfo> devices_;
   GpuImports imports_;
+  std::vector<std::weak_ptr<DeviceArena>> arenas_;
 };
 
 }  // namespace

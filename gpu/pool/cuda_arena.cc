@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cachesvc/base/check.h"
 #include "cachesvc/base/page_header.h"
 #include "gpu/device/cuda_driver.cuh"
 #include "gpu/device/cuda_memory.h"
@@ -61,6 +62,7 @@ class VmmMemory {
 
   absl::Status Make(const DeviceArenaOptions& options);
   absl::StatusOr<int> ExportFd() const;
+  absl::Status SetAccess(int device) const;
   uint8_t* data() const { return reinterpret_cast<uint8_t*>(address_); }
 
  private:
@@ -129,7 +131,11 @@ absl::Status VmmMemory::Make(const DeviceArenaOptions& options) {
   CRUMB_TRY(Check(calls_.reserve(&address_, bytes_, 0, 0, 0), "no addresses for GPU memory"));
   CRUMB_TRY(Check(calls_.map(address_, bytes_, 0, handle_, 0), "GPU memory was not mapped"));
   mapped_ = true;
-  const CUmemAccessDesc access = {.location = properties.location,
+  return SetAccess(device_);
+}
+
+absl::Status VmmMemory::SetAccess(int device) const {
+  const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   return Check(calls_.set_access(address_, bytes_, &access, 1), "no access to GPU memory");
 }
@@ -145,6 +151,16 @@ absl::Status CheckBytes(const DeviceArenaOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat("CUDA device ", options.device, ": bytes is ",
                                                  options.bytes, "; it must be a multiple of ",
                                                  kHbmStepBytes, " other than 0"));
+}
+
+// The current device from now on reaches what cudaMalloc gave of another.
+absl::Status ReachPeer(int device, int peer) {
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();  // the next call must not find it
+    return absl::OkStatus();
+  }
+  return TakenCudaStatus(error, absl::StrCat("reaching memory of device ", peer), device);
 }
 
 // The error of an allocation, with what would have fitted.
@@ -212,6 +228,23 @@ MutableBytes DeviceArena::memory() const {
 int DeviceArena::device() const { return impl_ == nullptr ? -1 : impl_->options.device; }
 DeviceArenaKind DeviceArena::kind() const {
   return impl_ == nullptr ? DeviceArenaKind::kMalloc : impl_->options.kind;
+}
+
+absl::Status DeviceArena::LetReach(int device) const {
+  CRUMB_CHECK(impl_ != nullptr);
+  CRUMB_TRY(CheckCudaDevice(device));
+  CRUMB_TRY(CudaStatus(cudaSetDevice(device), "cannot be used", device));
+  const int owner = impl_->options.device;
+  if (device == owner) return absl::OkStatus();
+  int can = 0;
+  CRUMB_TRY(TakenCudaStatus(cudaDeviceCanAccessPeer(&can, device, owner),
+                            "asking for its abilities", device));
+  if (can == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", device, ": cannot reach memory of device ", owner,
+                     " (nvidia-smi topo -p2p rw says why): serve each by a daemon of its own"));
+  }
+  return kind() == DeviceArenaKind::kVmm ? impl_->vmm.SetAccess(device) : ReachPeer(device, owner);
 }
 
 absl::StatusOr<int> DeviceArena::ExportFd() const {

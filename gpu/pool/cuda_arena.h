@@ -44,6 +44,10 @@ class DeviceArena {
   MutableBytes memory() const;  // an address of the device, aligned for PagePool::CreateOver
   int device() const;           // -1: empty
   DeviceArenaKind kind() const;
+  // From now on streams of another device touch the memory, too: without this a kernel there loses
+  // its context. FAILED_PRECONDITION: that device cannot reach this one. Leaves it current on this
+  // thread.
+  absl::Status LetReach(int device) const;
   // Of kVmm: a new file descriptor for all of the memory, the caller's to close. It keeps the
   // memory while it is open, as a mapping made from it does. FAILED_PRECONDITION for kMalloc.
   absl::StatusOr<int> ExportFd() const;

@@ -106,6 +106,7 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* acc
   if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  Memory().reach.push_back(access->location.id);
   CRUMB_CHECK(mprotect(At(address), bytes, PROT_READ | PROT_WRITE) == 0);
   Did("access", 0);
   return CUDA_SUCCESS;
@@ -192,6 +193,17 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   if (attribute != cudaDevAttrCanUseHostPointerForRegisteredMem) return cudaErrorInvalidValue;
   *value = Memory().same_addresses ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer ? Memory().peer_access : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  if (crumb::fake_cuda::Fails("peer")) return static_cast<cudaError_t>(Memory().fail_error);
+  if (peer != 0 || flags != 0) return cudaErrorInvalidValue;
+  Memory().reach.push_back(1);
   return cudaSuccess;
 }
 

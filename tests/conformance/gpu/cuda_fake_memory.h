@@ -19,6 +19,8 @@ struct MemoryState {
   uint64_t step_bytes = uint64_t{2} << 20;
   bool virtual_memory = true;
   bool exports_fd = true;
+  int peer_access = 1;             // whether device 1 may reach device 0
+  std::vector<int> reach;          // devices that were let reach memory of device 0
   bool same_addresses = true;      // of registered memory, for the device and the host
   std::vector<std::string> calls;  // that made or ended something, in order
   int live = 0;  // allocations, ranges of addresses, mappings and registrations that did not end

@@ -121,6 +121,7 @@ CUresult CopyBatch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t c
 }
 
 std::atomic<int> device_count_error = 0;
+std::atomic<int> device_count = 1;
 
 // Filled before the threads of a test start.
 std::vector<std::pair<const char*, void*>>& DriverCalls() {
@@ -133,6 +134,7 @@ std::vector<std::pair<const char*, void*>>& DriverCalls() {
 }  // namespace
 
 namespace crumb::fake_cuda {
+void SetDeviceCount(int count) { device_count = count; }
 void SetDeviceCountError(int error) { device_count_error = error; }
 void AddDriverCall(const char* name, void* function) { DriverCalls().emplace_back(name, function); }
 int AddToStream(void* stream, void (*run)(void* arg), void* arg) {
@@ -145,7 +147,7 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   const int error = device_count_error;
-  *count = error == 0 ? 1 : 0;
+  *count = error == 0 ? device_count.load() : 0;
   return static_cast<cudaError_t>(error);
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }

@@ -10,7 +10,10 @@ void AddDriverCall(const char* name, void* function);
 // Puts a step on a stream: `run` of `arg`, in order, on the stream's thread. A cudaError_t.
 int AddToStream(void* stream, void (*run)(void* arg), void* arg);
 
-// A cudaError_t that asking for devices ends with; 0: there is one.
+// How many devices there are; 1 from the start.
+void SetDeviceCount(int count);
+
+// A cudaError_t that asking for devices ends with; 0: none.
 void SetDeviceCountError(int error);
 
 }  // namespace crumb::fake_cuda

@@ -7,6 +7,9 @@
 #include "gpu/codec/cuda_codecs.h"
 #include "gpu/codec/host_gpu_codec.h"
 #include "gpu/codec/host_link.h"
+#include "gpu/device/gpu_probe.h"
+#include "gpu/pool/cuda_arena.h"
+#include "gpu/pool/hbm_size.h"
 #include "tests/unit/gpu/codec/codec_test_util.h"
 #include "tests/unit/gpu/codec/cuda_link_rig.h"
 #include "tests/unit/gpu/codec/cuda_rig.h"
@@ -148,6 +151,43 @@ TEST(CudaCodecLinkTest, KernelsAndRawPagesInOneTurn) {
       SCOPED_TRACE(std::to_string(pages) + " pages, gap " + std::to_string(gap));
       MixedTurn(f, pages, gap);
     }
+  }
+}
+
+// As a worker of the second GPU is served from a pool on the first.
+TEST(CudaCodecLinkTest, PayloadsOfAnotherGpu) {
+  if (ProbeGpus().devices.size() < 2) GTEST_SKIP() << "one GPU";
+  constexpr int kOther = 1;
+  const Fixture f;
+  const auto arena = DeviceArena::Create({.device = 0, .bytes = 4 * kHbmStepBytes});
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  const absl::Status reaches = arena->LetReach(kOther);
+  if (!reaches.ok()) GTEST_SKIP() << reaches;
+  const auto codecs = MakeCudaCodecs(f.shape, {&f.crumb, 1}, f.set, kOther);
+  for (const GpuCodecMade& made : codecs) {
+    ASSERT_NE(made.codec, nullptr) << made.status;
+    const GpuCodec& codec = *made.codec;
+    CudaLinkRig rig(f.raw, codec.payload_bytes(), {.device = kOther, .pages = 2});
+    const std::vector<uint8_t> raw = RandomPage(f.shape.raw_bytes, 4);
+    rig.worker().Put(0, raw);
+    rig.Upload();
+    GpuJob job = rig.Job(GpuJobKind::kEncode, codec, 0, kTokens, 0);
+    job.payload = arena->memory().data();
+    rig.Submit(job);
+    rig.Run();
+    rig.Submit(rig.Job(GpuJobKind::kEncode, codec, 0, kTokens, 1));
+    rig.Run();
+    std::vector<uint8_t> there(codec.payload_bytes());
+    CopyMemory(there.data(), job.payload, there.size());
+    EXPECT_EQ(there == rig.PayloadBytes(1, codec.payload_bytes()), true);
+    job = rig.Job(GpuJobKind::kDecode, codec, 1, kTokens, 0);
+    job.payload = arena->memory().data();
+    rig.Submit(job);
+    rig.Run();
+    rig.Submit(rig.Job(GpuJobKind::kDecode, codec, 0, kTokens, 1));
+    rig.Run();
+    rig.Download();
+    EXPECT_EQ(rig.worker().Take(1, kTokens) == rig.worker().Take(0, kTokens), true);
   }
 }
 

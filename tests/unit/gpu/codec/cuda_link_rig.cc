@@ -9,7 +9,6 @@
 namespace crumb::codec_test {
 namespace {
 
-constexpr int kDevice = 0;
 constexpr uint64_t kGuardBytes = 64;
 
 template <typename T>
@@ -52,22 +51,22 @@ CudaLinkRig::CudaLinkRig(const PayloadLayout& raw_layout, uint32_t payload_bytes
   PagedWorker::Options paged = {
       .pages = options.pages, .tokens_per_slot = options.tokens_per_slot, .gap = options.gap};
   const uint64_t bytes = PagedWorker(raw_layout, paged).memory.size();
-  memory_ = Value(DeviceBuffer::Create(kDevice, bytes));
+  memory_ = Value(DeviceBuffer::Create(options.device, bytes));
   paged.address = reinterpret_cast<uint64_t>(memory_.data());
   worker_ = std::make_unique<PagedWorker>(raw_layout, paged);
   const uint64_t half = payloads() / 2 * step_ + kGuardBytes;
-  device_payloads_ = Value(DeviceBuffer::Create(kDevice, half));
-  pinned_payloads_ = Value(PinnedBuffer::Create(kDevice, half));
+  device_payloads_ = Value(DeviceBuffer::Create(options.device, half));
+  pinned_payloads_ = Value(PinnedBuffer::Create(options.device, half));
   const std::vector<uint8_t> guard(half, kGuard);
   CopyMemory(device_payloads_.data(), guard.data(), half);
   std::memset(pinned_payloads_.data(), kGuard, half);
-  CudaLinkOptions link = {.device = kDevice, .event = options.event};
+  CudaLinkOptions link = {.device = options.device, .event = options.event};
   link.slice_bytes = options.slice_bytes;
   if (options.slice_bytes != 0) {
     link.slices_from = reinterpret_cast<uint8_t*>(pinned_payloads_.data());
   }
   link_ = Value(MakeCudaLink(link));
-  EXPECT_EQ(link_->device(), kDevice);
+  EXPECT_EQ(link_->device(), options.device);
   table_ = Value(link_->AddPlaces(worker_->places(), options.tokens_per_slot));
   Upload();
 }

@@ -27,6 +27,7 @@ std::vector<uint8_t> WithZeros(const PayloadLayout& layout, uint32_t tokens,
 class CudaLinkRig {
  public:
   struct Options {
+    int device = 0;
     uint32_t pages = 3;
     uint32_t tokens_per_slot = 16;
     uint64_t gap = 16;  // not a multiple of 16: the slow way

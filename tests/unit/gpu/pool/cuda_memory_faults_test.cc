@@ -116,6 +116,31 @@ TEST_F(CudaMemoryFaultsTest, DevicesAndDriversWithoutVirtualMemoryAreTold) {
   EXPECT_TRUE(Vmm().ok());
 }
 
+TEST_F(CudaMemoryFaultsTest, AnotherDeviceReachesAnArenaOnceItIsLet) {
+  fake_cuda::SetDeviceCount(2);
+  for (const DeviceArenaKind kind : {DeviceArenaKind::kMalloc, DeviceArenaKind::kVmm}) {
+    const auto arena = DeviceArena::Create({.bytes = 4 * kHbmStepBytes, .kind = kind});
+    ASSERT_TRUE(arena.ok()) << arena.status();
+    Memory().reach.clear();
+    EXPECT_TRUE(arena->LetReach(0).ok());
+    EXPECT_THAT(Memory().reach, IsEmpty()) << "its own";
+    EXPECT_TRUE(arena->LetReach(1).ok());
+    EXPECT_THAT(Memory().reach, ElementsAre(1));
+    EXPECT_EQ(arena->LetReach(2).code(), absl::StatusCode::kInvalidArgument);
+    Memory().peer_access = 0;
+    const absl::Status refused = arena->LetReach(1);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot reach memory of device 0"));
+    Memory().peer_access = 1;
+    Fail(kind == DeviceArenaKind::kVmm ? "access" : "peer", 0, cudaErrorUnknown);
+    EXPECT_EQ(arena->LetReach(1).code(), absl::StatusCode::kInternal);
+  }
+  const auto arena = DeviceArena::Create({.bytes = kHbmStepBytes});
+  Fail("peer", 0, cudaErrorPeerAccessAlreadyEnabled);
+  EXPECT_TRUE(arena->LetReach(1).ok());
+  fake_cuda::SetDeviceCount(1);
+}
+
 TEST_F(CudaMemoryFaultsTest, ADeviceThatMapsLargerStepsNamesThem) {
   Memory().step_bytes = 8 * kHbmStepBytes;
   const auto arena = Vmm(12 * kHbmStepBytes);
