@@ -25,7 +25,7 @@ uint32_t EngineDemote::DemotionTable(const Demotion& demotion) {
   if (it != raw_tables.end()) return it->second;
   const PartShape& part = demotion.binding->part(demotion.part);
   const auto base = reinterpret_cast<uint64_t>(pool().arena().data()) + kPageHeaderBytes;
-  const auto places = TableOf(part, RawPlaces(part, kPageAlignment), {base});
+  const auto places = TableOf(RawPlaces(part, kPageAlignment), {base});
   const auto table = options.hbm.lower->AddPlaces(places, part.page_tokens);
   return raw_tables.emplace(name, table.ok() ? *table : kNoId).first->second;
 }

@@ -11,9 +11,8 @@ namespace crumb::core {
 
 // Tensors of a canonical raw page where one slot holds one, in the order of its part.
 std::vector<TensorPlace> RawPlaces(const PartShape& part, uint64_t slot_bytes);
-// What kernels read of a part's tensors. A codec has K and V of every layer; a V without elements
-// lies nowhere, so anywhere.
-std::vector<CudaPlace> TableOf(const PartShape& part, const std::vector<TensorPlace>& places,
+// What kernels read of them.
+std::vector<CudaPlace> TableOf(const std::vector<TensorPlace>& places,
                                const std::vector<uint64_t>& addresses);
 
 class EngineGpu : public EngineLent {

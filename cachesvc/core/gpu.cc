@@ -17,20 +17,14 @@ const BoundCodec& CodecOf(const Block& block) {
 
 }  // namespace
 
-std::vector<CudaPlace> TableOf(const PartShape& part, const std::vector<TensorPlace>& places,
+std::vector<CudaPlace> TableOf(const std::vector<TensorPlace>& places,
                                const std::vector<uint64_t>& addresses) {
   std::vector<CudaPlace> table;
-  size_t next = 0;
-  for (const LayerShape& layer : part.layers) {
-    for (const bool is_v : {false, true}) {
-      const bool absent = is_v && layer.v_dim == 0;
-      const TensorPlace& place = places[absent ? next - 1 : next];
-      if (!absent) ++next;
-      table.push_back({.address = addresses[place.region] + place.offset,
-                       .slot_stride = place.slot_stride,
-                       .token_stride = place.token_stride,
-                       .head_stride = place.head_stride});
-    }
+  for (const TensorPlace& place : places) {
+    table.push_back({.address = addresses[place.region] + place.offset,
+                     .slot_stride = place.slot_stride,
+                     .token_stride = place.token_stride,
+                     .head_stride = place.head_stride});
   }
   return table;
 }
@@ -116,7 +110,7 @@ absl::Status EngineLent::RegisterGpu(Peer* peer, const RegisteredSet& registered
                          : set.PlacesOf(part);
     made.tables.push_back(kNoId);
     if (places.empty()) continue;
-    const std::vector<CudaPlace> table = TableOf(binding.part(part), places, addresses);
+    const std::vector<CudaPlace> table = TableOf(places, addresses);
     const uint32_t tokens = binding.part(part).page_tokens / set.spec().slots_per_block;
     CRUMB_ASSIGN(made.tables.back(), link->AddPlaces(table, tokens));
   }
