@@ -91,7 +91,7 @@ void Bouncer::Deliver(const Trip& trip, PlaneReply* reply) {
     WireBlockReply& block = reply->blocks[i];
     if (block.result != BlockResult::kOk) continue;
     const uint64_t bytes = block.value_bytes;
-    if (bytes > trip.set.slot_bytes || !request.MayHold(i, bytes, &scratch_)) {
+    if (bytes > trip.set.slot_bytes || !request.MayHold(i, bytes)) {
       block.result = BlockResult::kCorrupt;
       continue;
     }

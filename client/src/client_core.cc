@@ -141,7 +141,6 @@ absl::Status ClientCore::Build(const Asked& asked, PlaneRequest* out) {
   input.options = asked.options;
   input.deadline_ms_default = options_.deadline_ms;
   input.grace_ms = options_.grace_ms;
-  input.scratch = &scratch_;
   return BuildRequest(input, out);
 }
 

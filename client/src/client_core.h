@@ -86,7 +86,6 @@ class ClientCore {
   std::vector<Completion> ready_;
   ReplyList replies_;              // reused
   std::vector<uint64_t> expired_;  // reused
-  LentMemory::Scratch scratch_;    // reused
   uint64_t next_id_ = 1;
   uint64_t probe_id_ = 0;  // the last request that went as the circuit's probe
   uint64_t next_ask_us_ = 0;

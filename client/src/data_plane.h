@@ -44,9 +44,9 @@ struct PlaneRequest {
             .tokens = blocks[block].token_count};
   }
   // Whether a get may have brought so many bytes.
-  bool MayHold(size_t block, uint64_t bytes, LentMemory::Scratch* scratch) const {
+  bool MayHold(size_t block, uint64_t bytes) const {
     if (bytes == 0 || (form == PageForm::kRaw && bytes != raw_bytes[block])) return false;
-    return memory->Fits(PlaceOf(block, bytes), scratch);
+    return memory->Fits(PlaceOf(block, bytes));
   }
 };
 

@@ -139,10 +139,10 @@ bool LentMemory::Segments(const ValuePlace& place, std::vector<Segment>* out) co
       {.part = place.part, .slots = place.slots, .bytes = place.bytes, .tokens = tokens}, out);
 }
 
-bool LentMemory::Fits(const ValuePlace& place, Scratch* scratch) const {
-  if (!contiguous()) return Segments(place, scratch);
-  return place.slots.size() == 1 && place.slots[0] < slots() && place.bytes != 0 &&
-         place.bytes <= spec().slot_bytes;
+bool LentMemory::Fits(const ValuePlace& place) const {
+  const uint32_t tokens = contiguous() ? 0 : place.tokens;
+  return set_.Holds(
+      {.part = place.part, .slots = place.slots, .bytes = place.bytes, .tokens = tokens});
 }
 
 void LentMemory::Gather(const ValuePlace& place, MutableBytes out, Scratch* scratch) const {

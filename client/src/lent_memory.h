@@ -62,8 +62,8 @@ class LentMemory {
   // Reused by calls in a row, so that they allocate nothing.
   using Scratch = std::vector<Segment>;
 
-  // False if the place is out of range.
-  bool Fits(const ValuePlace& place, Scratch* scratch) const;
+  // False if the place is out of range. Lists no segments: a page of 80 layers has 80,000.
+  bool Fits(const ValuePlace& place) const;
   // Lent memory to one contiguous value and back. REQUIRES: Fits, and exactly place.bytes.
   void Gather(const ValuePlace& place, MutableBytes out, Scratch* scratch) const;
   void Scatter(const ValuePlace& place, Bytes value, Scratch* scratch) const;

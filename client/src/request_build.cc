@@ -87,7 +87,7 @@ absl::Status AddPlace(const BuildInput& input, size_t index, PlaneRequest* reque
   CRUMB_ASSIGN(const uint64_t bytes, ValueBytes(input, index));
   const ValuePlace place{
       .part = block.part, .slots = slots, .bytes = bytes, .tokens = block.token_count};
-  if (!memory.Fits(place, input.scratch)) {
+  if (!memory.Fits(place)) {
     return Bad(index, "a value of ", bytes, " bytes does not fit slots of ",
                memory.spec().slot_bytes);
   }

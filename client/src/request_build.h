@@ -22,7 +22,6 @@ struct BuildInput {
   RequestOptions options;
   uint32_t deadline_ms_default = 0;
   uint32_t grace_ms = 0;
-  LentMemory::Scratch* scratch = nullptr;  // reused
 };
 
 // INVALID_ARGUMENT names the block and the field. `id` is left to the caller.

@@ -124,7 +124,7 @@ Result RequestTable::Judge(const Entry& entry, size_t block, const PlaneReply& f
   if (request.type != WireType::kGet || result.code != Code::kOk) return result;
   result.value_bytes = reply.value_bytes;
   if (from.verified) return result;
-  if (!request.MayHold(block, reply.value_bytes, &scratch_)) {
+  if (!request.MayHold(block, reply.value_bytes)) {
     result.code = Code::kCorrupt;
   } else if (request.verify && !request.memory->gpu() &&
              request.memory->Checksum(request.PlaceOf(block, reply.value_bytes), &scratch_) !=

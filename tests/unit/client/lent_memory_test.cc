@@ -81,7 +81,7 @@ TEST_F(Tensors, GatherIsTheCanonicalPage) {
   const std::vector<uint32_t> slots = {4, 1};
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const ValuePlace place{.part = 0, .slots = slots, .bytes = bytes};
-  ASSERT_TRUE((*memory)->Fits(place, &scratch_));
+  ASSERT_TRUE((*memory)->Fits(place));
   std::vector<uint8_t> page(bytes);
   (*memory)->Gather(place, absl::MakeSpan(page), &scratch_);
   EXPECT_EQ(page, Naive(slots, kPageTokens));
@@ -94,7 +94,7 @@ TEST_F(Tensors, PartialPagesAreZeroPastTheirTokens) {
   const std::vector<uint32_t> slots = {0, 2};
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const ValuePlace place{.part = 0, .slots = slots, .bytes = bytes, .tokens = 3};
-  ASSERT_TRUE((*memory)->Fits(place, &scratch_));
+  ASSERT_TRUE((*memory)->Fits(place));
   std::vector<uint8_t> page(bytes, 0xee);
   (*memory)->Gather(place, absl::MakeSpan(page), &scratch_);
   EXPECT_EQ(page, Naive(slots, 3));
@@ -142,9 +142,9 @@ TEST_F(Tensors, PlacesOutOfRangeDoNotFit) {
   ASSERT_TRUE(memory.ok());
   const uint64_t bytes = shape_->parts()[0].raw_bytes;
   const std::vector<uint32_t> good = {0, 1}, high = {0, 5}, few = {0};
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = high, .bytes = bytes}, &scratch_));
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = few, .bytes = bytes}, &scratch_));
-  EXPECT_FALSE((*memory)->Fits({.part = 1, .slots = good, .bytes = bytes}, &scratch_));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = high, .bytes = bytes}));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = few, .bytes = bytes}));
+  EXPECT_FALSE((*memory)->Fits({.part = 1, .slots = good, .bytes = bytes}));
   EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = good, .bytes = bytes - 1}, &scratch_));
 }
 

@@ -54,7 +54,6 @@ class Build : public testing::Test {
     input.options = options_;
     input.deadline_ms_default = 1234;
     LentMemory::Scratch scratch;
-    input.scratch = &scratch;
     auto request = std::make_shared<PlaneRequest>();
     CRUMB_TRY(BuildRequest(input, request.get()));
     return request;
