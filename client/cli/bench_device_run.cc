@@ -74,6 +74,9 @@ class PhaseRun {
     for (uint32_t i = 0; i < phase_.batch; ++i) {
       names_[i] = DeviceKey(phase_.key_prefix, of, i);
       blocks_[i].key = names_[i];
+      // A batch is a prompt: without positions 2-bit codecs would be refused.
+      if (i > 0) blocks_[i].parent = names_[i - 1];
+      blocks_[i].token_start = i * phase_.layout->page_tokens;
       blocks_[i].slots = phase_.pages->SlotsOf(phase_.put ? SourceOf(of, i, phase_.batch)
                                                           : number * phase_.batch + i);
     }

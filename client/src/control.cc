@@ -1,6 +1,7 @@
 // Control over the generated stubs. Errors are made readable here: server, verb, remedy.
 #include "client/src/control.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -13,6 +14,7 @@ namespace crumb::client {
 namespace {
 
 constexpr uint32_t kProbeMs = 500;
+constexpr uint32_t kRegisterLayoutMs = 60'000;
 constexpr size_t kHelloBlobBytesMax = 64 * 1024;
 
 Control::Life LifeOf(const grpc::Status& status) {
@@ -114,7 +116,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Open(const ControlOptions& opt
 }
 
 absl::StatusOr<v1::LayoutInfo> Control::RegisterLayout(v1::RegisterLayoutRequest request) {
-  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
+  // The daemon makes codecs of every head: seconds for a large model.
+  Call call(channel_, options_.stopper.get(), std::max(options_.deadline_ms, kRegisterLayoutMs));
   request.set_session(session());
   v1::RegisterLayoutReply reply;
   const grpc::Status status = stub_->RegisterLayout(call.context(), request, &reply);

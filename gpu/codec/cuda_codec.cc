@@ -73,7 +73,7 @@ class CudaCodec::Builder {
   explicit Builder(CudaCodec* codec)
       : codec_(*codec), plan_(codec->plan_), crumb_(codec->IsCrumb()) {}
 
-  absl::Status Build(int device) {
+  absl::Status Build(int device, KnownMetrics* known) {
     scales_ = Append(kCrumbScale.data(), sizeof(kCrumbScale));
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) {
       CRUMB_TRY(CheckTensor(plan_.layout().tensors()[t]));
@@ -83,7 +83,11 @@ class CudaCodec::Builder {
       codec_.encode_status_ = CheckEncodable(tensor, plan_.descriptor());
     }
     if (crumb_) {
-      CRUMB_ASSIGN(query_metrics_, plan_.MakeMetrics());
+      std::shared_ptr<const QueryMetrics>& metrics = (*known)[plan_.descriptor().rotation_set];
+      if (metrics == nullptr) {
+        CRUMB_ASSIGN(metrics, plan_.MakeMetrics());
+      }
+      query_metrics_ = metrics;
     }
     for (size_t t = 0; t < plan_.layout().tensors().size(); ++t) means_.push_back(MeansOf(t));
     AddTable(&codec_.decode_, false);
@@ -250,8 +254,34 @@ absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Create(
     return absl::FailedPreconditionError("codec raw has no kernel: copy its pages");
   }
   CRUMB_ASSIGN(CodecPlan plan, CodecPlan::Make(shape, descriptor, std::move(rotations)));
+  KnownMetrics known;
+  return Make(std::move(plan), &known, device);
+}
+
+std::vector<absl::StatusOr<std::unique_ptr<CudaCodec>>> CudaCodec::CreateAll(
+    const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
+    std::shared_ptr<const RotationSet> rotations, int device) {
+  std::vector<absl::StatusOr<std::unique_ptr<CudaCodec>>> made;
+  KnownMetrics known;
+  for (const CodecDescriptor& descriptor : descriptors) {
+    if (descriptor.kind == CodecKind::kRaw) {
+      made.emplace_back(absl::FailedPreconditionError("codec raw has no kernel: copy its pages"));
+      continue;
+    }
+    absl::StatusOr<CodecPlan> plan = CodecPlan::Make(shape, descriptor, rotations);
+    if (plan.ok()) {
+      made.push_back(Make(std::move(*plan), &known, device));
+    } else {
+      made.emplace_back(plan.status());
+    }
+  }
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<CudaCodec>> CudaCodec::Make(CodecPlan plan, KnownMetrics* known,
+                                                           int device) {
   std::unique_ptr<CudaCodec> codec(new CudaCodec(std::move(plan)));
-  CRUMB_TRY(Builder(codec.get()).Build(device));
+  CRUMB_TRY(Builder(codec.get()).Build(device, known));
   const auto ask = [device](cudaDeviceAttr attribute, uint32_t* out) {
     int value = 0;
     const cudaError_t error = cudaDeviceGetAttribute(&value, attribute, device);

@@ -7,6 +7,7 @@
 #define CRUMB_GPU_CODEC_CUDA_CODEC_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,10 @@ class CudaCodec final : public GpuCodec {
   // waits.
   static absl::StatusOr<std::unique_ptr<CudaCodec>> Create(
       const PartShape& shape, const CodecDescriptor& descriptor,
+      std::shared_ptr<const RotationSet> rotations, int device);
+  // One for each descriptor, for the same part and set; the crumb ones share their calibration.
+  static std::vector<absl::StatusOr<std::unique_ptr<CudaCodec>>> CreateAll(
+      const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
       std::shared_ptr<const RotationSet> rotations, int device);
 
   const PayloadLayout& layout() const { return plan_.layout(); }
@@ -58,6 +63,10 @@ class CudaCodec final : public GpuCodec {
     std::vector<CudaHeads> table;
   };
   class Builder;
+  // By rotation set.
+  using KnownMetrics = std::map<Sha256, std::shared_ptr<const QueryMetrics>>;
+  static absl::StatusOr<std::unique_ptr<CudaCodec>> Make(CodecPlan plan, KnownMetrics* known,
+                                                         int device);
 
   explicit CudaCodec(CodecPlan plan) : plan_(std::move(plan)) {}
   absl::Status Prepare();

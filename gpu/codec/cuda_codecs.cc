@@ -16,11 +16,12 @@ std::vector<GpuCodecMade> MakeCudaCodecs(const PartShape& shape,
   auto raw = CudaRawCodec::Create(shape, device);
   made.push_back({.descriptor = {}, .codec = nullptr, .status = raw.status()});
   if (raw.ok()) made[0].codec = std::move(*raw);
-  for (const CodecDescriptor& descriptor : descriptors) {
-    if (descriptor.kind == CodecKind::kRaw) continue;
+  auto packed = CudaCodec::CreateAll(shape, descriptors, rotations, device);
+  for (size_t i = 0; i < descriptors.size(); ++i) {
+    if (descriptors[i].kind == CodecKind::kRaw) continue;
     GpuCodecMade& one = made.emplace_back();
-    one.descriptor = descriptor;
-    auto codec = CudaCodec::Create(shape, descriptor, rotations, device);
+    one.descriptor = descriptors[i];
+    auto& codec = packed[i];
     one.status = codec.ok() ? (*codec)->encode_status() : codec.status();
     if (codec.ok()) one.codec = std::move(*codec);
   }
