@@ -11,6 +11,7 @@ namespace crumb::cli {
 namespace {
 
 constexpr uint32_t kDrainMs = 100;
+constexpr uint32_t kFirstToken = 1u << 20;
 
 class PhaseRun {
  public:
@@ -56,6 +57,12 @@ class PhaseRun {
     const uint64_t now_us = clock_.now_us();
     return time_us <= now_us + 1000 ? 0 : static_cast<uint32_t>((time_us - now_us) / 1000 - 1);
   }
+  // A batch is a stretch of one sequence, far from its beginning: without a position no page is
+  // packed to two bits.
+  void Chain(uint32_t i) {
+    blocks_[i].token_start = kFirstToken + i * phase_.layout->page_tokens;
+    if (i > 0) blocks_[i].parent = names_[i - 1];
+  }
   bool HasLane() const {
     return std::any_of(lanes_.begin(), lanes_.end(),
                        [](const Lane& lane) { return lane.ticket == 0; });
@@ -74,9 +81,7 @@ class PhaseRun {
     for (uint32_t i = 0; i < phase_.batch; ++i) {
       names_[i] = DeviceKey(phase_.key_prefix, of, i);
       blocks_[i].key = names_[i];
-      // A batch is a prompt: without positions 2-bit codecs would be refused.
-      if (i > 0) blocks_[i].parent = names_[i - 1];
-      blocks_[i].token_start = i * phase_.layout->page_tokens;
+      if (phase_.put) Chain(i);
       blocks_[i].slots = phase_.pages->SlotsOf(phase_.put ? SourceOf(of, i, phase_.batch)
                                                           : number * phase_.batch + i);
     }

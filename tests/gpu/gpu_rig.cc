@@ -122,6 +122,7 @@ std::vector<client::Block> GpuRig::Blocks(const std::vector<std::string>& keys,
   std::vector<client::Block> blocks(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     blocks[i].key = keys[i];
+    blocks[i].token_start = kRigToken;
     blocks[i].slots = pages_->SlotsOf(first + static_cast<uint32_t>(i));
   }
   return blocks;

@@ -15,6 +15,9 @@
 
 namespace crumb {
 
+// Of all pages: without a position none is packed to two bits.
+inline constexpr uint32_t kRigToken = 1u << 16;
+
 // Where crumbd is: the environment's CRUMBD, or beside this program (a bundle).
 std::string ProgramBeside(const char* variable, const char* name);
 

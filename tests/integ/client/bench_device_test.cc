@@ -69,7 +69,7 @@ class BenchDeviceTest : public testing::Test {
         << "data_dir: " << dir_.path() << "/data\n"
         << "listen: {grpc: 127.0.0.1:0, http: 127.0.0.1:0, socket: " << dir_.path() << "/s}\n"
         << "pool: {dram_bytes: 64MiB}\nnvme: {bytes: 64MiB, segment_bytes: 4MiB}\n"
-        << "codec: {int2: accept}\nlog: {level: warning}\n";
+        << "codec: {int2: accept, windows: off}\nlog: {level: warning}\n";
     auto daemon = ChildDaemon::Spawn({.program = std::getenv("CRUMBD"),
                                       .config_file = dir_.path() + "/crumbd.yaml",
                                       .log_file = dir_.path() + "/log"});
@@ -123,6 +123,8 @@ TEST_F(BenchDeviceTest, LossyPagesAreWhatTheReferenceMakes) {
       EXPECT_GE(document[phase]["p99_us"], document[phase]["p50_us"]);
       EXPECT_TRUE(document[phase]["failures"].empty());
       EXPECT_TRUE(document[phase]["worker"].is_null());
+      const char* const precision = codec == std::string("crumb-int4") ? "int4" : "int2";
+      EXPECT_EQ(document[phase]["precisions"].value(precision, 0), 24) << document[phase];
     }
     EXPECT_EQ(document["check"]["pages"], 4);
     EXPECT_EQ(document["check"]["wrong"], 0) << document["check"];

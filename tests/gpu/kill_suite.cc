@@ -1,8 +1,7 @@
 // Workers that are killed in mid-transfer: this program starts itself as one, again and again, and
 // kills it while its puts and gets are under way, beside a worker that goes on and checks every
-// page. CRUMB_GPU_KILLS: how many (300); CRUMB_GPU_KILL_SECONDS: it ends after that time, if fifty
-// were killed (40).
-#include <cuda_runtime_api.h>
+// page. CRUMB_GPU_KILLS: how many; CRUMB_GPU_KILL_SECONDS: it ends after that time, if fifty were
+// killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -19,7 +18,7 @@
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/rng.h"
 #include "client/cli/bench_values.h"
-#include "tests/gpu/gpu_rig.h"
+#include "tests/gpu/daemon_suite.h"
 
 namespace crumb {
 namespace {
@@ -86,8 +85,8 @@ class Victim {
       } else {
         dup2(ready[1], kReadyFd);
       }
-      execl("/proc/self/exe", "cuda_kill_test", "--gtest_also_run_disabled_tests",
-            "--gtest_filter=CudaVictim.DISABLED_Runs", "--gtest_brief=1", nullptr);
+      execl("/proc/self/exe", "worker", "--gtest_also_run_disabled_tests",
+            "--gtest_filter=KilledWorker.DISABLED_Runs", "--gtest_brief=1", nullptr);
       _exit(99);
     }
     close(ready[1]);
@@ -118,13 +117,13 @@ class Victim {
   int ready_ = -1;
 };
 
-TEST(CudaVictim, DISABLED_Runs) {
+TEST(KilledWorker, DISABLED_Runs) {
   const char* server = std::getenv(kServer);
   ASSERT_NE(server, nullptr) << "the test below starts this one, in a process of its own";
   EXPECT_EQ(RunVictim(server), 0);
 }
 
-class CudaKillTest : public ::testing::Test {
+class KillSuite : public ::testing::Test {
  protected:
   void SetUp() override {
     const absl::Status started = daemon_.Start();
@@ -160,16 +159,17 @@ class CudaKillTest : public ::testing::Test {
     if (CountOf(got, Code::kOk) != kBatch) rig_->Put(keys_, 0);
   }
 
-  GpuDaemon daemon_{{}};
+  GpuDaemon daemon_{SizeOfSuite().daemon};
   std::unique_ptr<GpuRig> rig_;
   std::vector<std::string> keys_;
   std::vector<std::vector<uint8_t>> want_;
   uint64_t rounds_ = 0, hits_ = 0;
 };
 
-TEST_F(CudaKillTest, WorkersThatAreKilledInMidTransferHarmNobody) {
-  const int kills = Number("CRUMB_GPU_KILLS", 300);
-  const auto seconds = static_cast<uint64_t>(Number("CRUMB_GPU_KILL_SECONDS", 40));
+TEST_F(KillSuite, WorkersThatAreKilledInMidTransferHarmNobody) {
+  const int kills = Number("CRUMB_GPU_KILLS", SizeOfSuite().kills);
+  const auto seconds =
+      static_cast<uint64_t>(Number("CRUMB_GPU_KILL_SECONDS", SizeOfSuite().kill_seconds));
   const SteadyClock clock;
   const uint64_t until_us = clock.now_us() + seconds * 1'000'000;
   Rng rng(9);
