@@ -145,7 +145,7 @@ TEST_F(Tensors, PlacesOutOfRangeDoNotFit) {
   EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = high, .bytes = bytes}));
   EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = few, .bytes = bytes}));
   EXPECT_FALSE((*memory)->Fits({.part = 1, .slots = good, .bytes = bytes}));
-  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = good, .bytes = bytes - 1}, &scratch_));
+  EXPECT_FALSE((*memory)->Fits({.part = 0, .slots = good, .bytes = bytes - 1}));
 }
 
 TEST(Pages, RangesAreChecked) {
