@@ -33,7 +33,7 @@ struct UdsOptions {
   uint32_t inline_bytes_max = 16 * 1024;      // so much is copied at once, if it cannot shrink
   uint64_t first_word_us = 10'000'000;        // a peer that says nothing for so long is closed
   uint64_t lend_timeout_us = 5'000'000;       // Lend waits so long for the other side
-  uint64_t lend_gpu_timeout_us = 15'000'000;  // LendGpu: CUDA may take a second or two to map it
+  uint64_t lend_gpu_timeout_us = 60'000'000;  // LendGpu: mapping it, and codecs for a new GPU
   uint32_t gpu_offers_max = 256;              // LendGpu not yet answered
   uint32_t gpu_offers_per_peer_max = 8;
 };

@@ -37,7 +37,7 @@ namespace {
 constexpr size_t kControlJobsMax = 1024;
 constexpr size_t kStrayFilesNamed = 3;
 constexpr uint64_t kBindTimeoutUs = 30'000'000;
-constexpr uint64_t kGpuPrepareUs = 12'000'000;  // less than a worker waits for its answer
+constexpr uint64_t kGpuPrepareUs = 50'000'000;  // less than a worker waits for its answer
 constexpr uint64_t kSnapshotTimeoutUs = 1'000'000;
 constexpr uint64_t kHangUpUs = 100'000;  // for clients to take their last answers
 

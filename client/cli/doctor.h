@@ -47,6 +47,8 @@ Check CheckMappedMemory();
 Check CheckPort(uint16_t port, absl::string_view key, absl::string_view daemon_version);
 // doctor_cuda.cc
 Check CheckCuda(const char* library);
+// What a daemon's status document says of its GPU, beside what this host has (`cuda`).
+Check CheckDaemonGpu(const std::string& status_json, const Check& cuda);
 
 }  // namespace crumb::cli
 

@@ -27,8 +27,12 @@ uint64_t SoftLimit(int resource) {
   return limit.rlim_cur == RLIM_INFINITY ? ~0ull : limit.rlim_cur;
 }
 
-// Sets `version` when a daemon answers.
-Check CheckDaemon(const Globals& globals, std::string* version) {
+struct Daemon {
+  std::string version;  // empty: none answers
+  std::string status;   // its document; empty: it did not say
+};
+
+Check CheckDaemon(const Globals& globals, Daemon* daemon) {
   Check check{.name = "daemon"};
   absl::StatusOr<client::ChannelOptions> options = ChannelFor(globals);
   absl::Status status = options.status();
@@ -39,7 +43,9 @@ Check CheckDaemon(const Globals& globals, std::string* version) {
       absl::StatusOr<client::DaemonFacts> facts = (*admin)->Facts();
       status = facts.status();
       if (status.ok()) {
-        *version = facts->version;
+        daemon->version = facts->version;
+        const absl::StatusOr<std::string> document = (*admin)->StatusJson();
+        if (document.ok()) daemon->status = *document;
         check.text = absl::StrCat("crumbd ", facts->version, " answers at ", options->server);
         return check;
       }
@@ -75,11 +81,13 @@ std::vector<Check> RunChecks(Context* context, const DoctorArgs& args) {
   checks.push_back(CheckUcx());
   checks.push_back(CheckShm("/dev/shm"));
   checks.push_back(CheckMappedMemory());
-  checks.push_back(CheckCuda("libcuda.so.1"));
-  std::string version;
-  checks.push_back(CheckDaemon(context->globals, &version));
-  checks.push_back(CheckPort(7411, "listen.grpc", version));
-  checks.push_back(CheckPort(7412, "listen.http", version));
+  const Check cuda = CheckCuda("libcuda.so.1");
+  checks.push_back(cuda);
+  Daemon daemon;
+  checks.push_back(CheckDaemon(context->globals, &daemon));
+  if (!daemon.status.empty()) checks.push_back(CheckDaemonGpu(daemon.status, cuda));
+  checks.push_back(CheckPort(7411, "listen.grpc", daemon.version));
+  checks.push_back(CheckPort(7412, "listen.http", daemon.version));
   return checks;
 }
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor.h"
@@ -13,6 +14,7 @@ namespace crumb::cli {
 namespace {
 
 constexpr int kDevicesMax = 64;
+constexpr char kFound[] = "driver for CUDA ";
 
 struct Closer {
   void operator()(void* handle) const { ::dlclose(handle); }
@@ -67,7 +69,7 @@ Check CheckCuda(const char* library) {
     check.remedy = "make a GPU visible to this process (CUDA_VISIBLE_DEVICES, device cgroup)";
     return check;
   }
-  check.text = absl::StrCat("driver for CUDA ", version / 1000, ".", version % 1000 / 10);
+  check.text = absl::StrCat(kFound, version / 1000, ".", version % 1000 / 10);
   for (int device = 0; device < count && device < kDevicesMax; ++device) {
     char name[128] = {};
     size_t bytes = 0;
@@ -76,6 +78,39 @@ Check CheckCuda(const char* library) {
     absl::StrAppend(&check.text, "; ", device, ": ", name, " ",
                     HumanBytes(static_cast<double>(bytes)));
   }
+  return check;
+}
+
+Check CheckDaemonGpu(const std::string& status_json, const Check& cuda) {
+  Check check{.name = "GPU of crumbd"};
+  const nlohmann::json document = nlohmann::json::parse(status_json, nullptr, false);
+  const nlohmann::json gpu =
+      document.is_object() ? document.value("gpu", nlohmann::json()) : document;
+  const auto text = [&gpu](const char* key) {
+    return gpu.is_object() && gpu.contains(key) && gpu[key].is_string()
+               ? gpu[key].get<std::string>()
+               : std::string();
+  };
+  if (const std::string fault = text("fault"); !fault.empty()) {
+    check.level = Level::kFail;
+    check.text = fault;
+    check.remedy = "start crumbd again; if that fails look at the GPU and the kernel's log (Xid)";
+    check.hint = "nvidia-smi; dmesg | grep -i xid";
+    return check;
+  }
+  const std::string description = text("description");
+  check.text = description.empty() ? "not known to this crumbd" : description;
+  const bool on = gpu.is_object() && gpu.contains("enabled") && gpu["enabled"] == true;
+  if (on) {
+    absl::StrAppend(&check.text, "; HBM tier: ", text("hbm"));
+    return check;
+  }
+  const bool meant = description.find("gpu.enabled is false") != std::string::npos;
+  if (meant || cuda.text.rfind(kFound, 0) != 0) return check;
+  check.level = Level::kWarn;
+  check.remedy =
+      "this host has a GPU that crumbd does not use: run a build with CUDA (crumbd --version), see "
+      "its log, or say that it is meant (gpu.enabled: false)";
   return check;
 }
 

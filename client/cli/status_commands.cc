@@ -109,9 +109,11 @@ void PrintSummary(const Json& document, std::ostream* out) {
   PrintTiers(document, out);
   PrintOperations(document, out);
   const Json& failures = At(document, "checksum_failures");
-  *out << "\nnvme               " << Text(nvme, "description") << "\nucx                "
-       << Text(At(document, "ucx"), "description") << "\nerror K, V         "
-       << Measured(codec, "relative_error_k", 4, "") << ", "
+  const Json& gpu = At(document, "gpu");
+  *out << "\ngpu                " << Text(gpu, "description") << "\nhbm                "
+       << Text(gpu, "hbm") << "\nnvme               " << Text(nvme, "description")
+       << "\nucx                " << Text(At(document, "ucx"), "description")
+       << "\nerror K, V         " << Measured(codec, "relative_error_k", 4, "") << ", "
        << Measured(codec, "relative_error_v", 4, " of the energy") << "\nchecksum failures  "
        << absl::StrFormat("dram %.0f, nvme %.0f", Number(failures, "dram"),
                           Number(failures, "nvme"))

@@ -118,8 +118,7 @@ class GetCall final : public grpc::ClientReadReactor<v1::GetChunk> {
 
   bool PrepareTarget() {
     const uint64_t bytes = header_.value_bytes();
-    if (bytes > kRawPageBytesMax * 2 || !request_->memory->Fits(Place(bytes)))
-      return false;
+    if (bytes > kRawPageBytesMax * 2 || !request_->memory->Fits(Place(bytes))) return false;
     if (request_->memory->contiguous()) {
       target_ = request_->memory->View(Place(bytes));
     } else {

@@ -130,7 +130,7 @@ class GpuDaemonTest : public ::testing::Test {
     ConfigInputs inputs;
     inputs.sets = {"data_dir=" + dir_.path() + "/data",
                    "listen.grpc=off",
-                   "listen.http=127.0.0.1:0",
+                   "listen.http=off",
                    "listen.socket=" + socket(),
                    "pool.dram_bytes=32MiB",
                    "nvme.bytes=0",

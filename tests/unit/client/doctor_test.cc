@@ -101,6 +101,27 @@ TEST(Cuda, NoDriverIsFineAndAFalseOneIsNot) {
   EXPECT_EQ(CheckCuda("libm.so.6").level, Level::kFail);
 }
 
+TEST(Doctor, TheGpuOfADaemonIsLookedAtBesideTheHosts) {
+  const Check none{.name = "CUDA", .text = "no driver on this host"};
+  const Check found{.name = "CUDA", .text = "driver for CUDA 13.0; 0: NVIDIA H200 141 GiB"};
+  const std::string off = R"({"gpu":{"enabled":false,"description":"off: built without CUDA"}})";
+  EXPECT_EQ(CheckDaemonGpu(off, none).level, Level::kOk);
+  EXPECT_EQ(CheckDaemonGpu(off, found).level, Level::kWarn);
+  EXPECT_THAT(CheckDaemonGpu(off, found).remedy, HasSubstr("a build with CUDA"));
+  const std::string meant =
+      R"({"gpu":{"enabled":false,"description":"off: gpu.enabled is false"}})";
+  EXPECT_EQ(CheckDaemonGpu(meant, found).level, Level::kOk);
+  const std::string on = R"({"gpu":{"enabled":true,"description":"GPU 0","hbm":"20 GiB"}})";
+  EXPECT_EQ(CheckDaemonGpu(on, found).level, Level::kOk);
+  EXPECT_EQ(CheckDaemonGpu(on, found).text, "GPU 0; HBM tier: 20 GiB");
+  const Check lost = CheckDaemonGpu(R"({"gpu":{"fault":"a GPU is lost"}})", found);
+  EXPECT_EQ(lost.level, Level::kFail);
+  EXPECT_FALSE(lost.remedy.empty());
+  for (const char* odd : {"", "[]", "{}", R"({"gpu":3})", R"({"gpu":{"enabled":"yes"}})"}) {
+    EXPECT_EQ(CheckDaemonGpu(odd, none).level, Level::kOk) << odd;
+  }
+}
+
 TEST(Uring, SaysWhetherARingWorks) {
   const Check check = CheckUring();
   EXPECT_NE(check.level, Level::kFail);
