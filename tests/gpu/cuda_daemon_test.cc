@@ -32,7 +32,7 @@ TEST_F(CudaDaemonTest, PutsAndGetsAreBehindTheirStream) {
   }
   std::byte* const base = rig_->pages()->memory();
   const uint64_t bytes = rig_->pages()->bytes();
-  constexpr uint64_t kSteps = 1 << 22;  // tens of milliseconds
+  constexpr uint64_t kSteps = 1 << 25;  // tens of milliseconds
   for (int turn = 0; turn < 6; ++turn) {
     cudaStream_t const stream = streams[turn % 2];
     rig_->stream = stream;
@@ -72,7 +72,7 @@ TEST_F(CudaDaemonTest, ARequestOnAnotherStreamDoesNotHideTheFirst) {
   for (int turn = 0; turn < 4; ++turn) {
     ASSERT_EQ(cudaMemset(base, 0, bytes), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    ASSERT_OK(LaunchBusy(8, 1 << 22, reinterpret_cast<float*>(sink->data()), slow));
+    ASSERT_OK(LaunchBusy(8, 1 << 25, reinterpret_cast<float*>(sink->data()), slow));
     ASSERT_EQ(cudaMemsetAsync(base, 0x3d, bytes, slow), cudaSuccess);
     client::Ticket first = 0, second = 0;
     const std::vector<std::string> key = {absl::StrCat("slow/", turn)};
