@@ -16,7 +16,7 @@
 #include "cachesvc/server/daemon.h"
 #include "nlohmann/json.hpp"
 #include "tests/integ/server/rpc_worker.h"
-#include "tests/support/host_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/unit/cachesvc/server/temp_dir.h"
 
 namespace crumb {
@@ -142,7 +142,7 @@ class GpuDaemonTest : public ::testing::Test {
     config_ = *std::move(config);
     daemon_ = std::make_unique<Daemon>(config_, log_, clock_,
                                        [this]() -> absl::StatusOr<std::unique_ptr<Gpus>> {
-                                         return std::make_unique<testing::HostGpus>(&state_);
+                                         return std::make_unique<testing::FakeGpus>(&state_);
                                        });
     const absl::Status started = daemon_->Start();
     ASSERT_TRUE(started.ok()) << started;
@@ -170,7 +170,7 @@ class GpuDaemonTest : public ::testing::Test {
   const SteadyClock clock_;
   Log log_{{.level = "error", .format = "text", .node = ""}, clock_};
   Config config_;
-  testing::HostGpuState state_;
+  testing::FakeGpuState state_;
   std::vector<uint8_t> memory_ = std::vector<uint8_t>(kSlots * kSmallPageBytes);
   std::unique_ptr<Daemon> daemon_;
 };

@@ -9,7 +9,7 @@
 #include <deque>
 
 #include "cachesvc/base/clock.h"
-#include "tests/support/host_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/unit/cachesvc/server/fake_machine.h"
 
 namespace crumb {
@@ -67,9 +67,9 @@ class GpuServiceTest : public ::testing::Test {
   const SteadyClock clock_;
   Log log_{{.level = "error", .format = "text", .node = ""}, clock_};
   Config config_;
-  testing::HostGpuState state_;
+  testing::FakeGpuState state_;
   GpuService::Opener open_ = [this]() -> absl::StatusOr<std::unique_ptr<Gpus>> {
-    return std::make_unique<testing::HostGpus>(&state_);
+    return std::make_unique<testing::FakeGpus>(&state_);
   };
   std::vector<uint8_t> dram_ = std::vector<uint8_t>(64 * 1024);
   std::vector<uint8_t> worker_ = std::vector<uint8_t>(8192);
@@ -201,7 +201,7 @@ TEST_F(GpuServiceTest, WorkersMemoryIsMappedAndLetGo) {
   EXPECT_NE(second.mapping.id, first.mapping.id);
   EXPECT_EQ(state_.mapped, 2);
   EXPECT_EQ(state_.links, 1);
-  EXPECT_EQ(prepared, std::vector<int>{testing::HostGpus::kDevice}) << "once for each GPU";
+  EXPECT_EQ(prepared, std::vector<int>{testing::FakeGpus::kDevice}) << "once for each GPU";
   service_->mapper()->Unmap(std::move(first.mapping));
   service_->mapper()->Unmap(std::move(second.mapping));
   service_->Hold();

@@ -1,8 +1,8 @@
 // GPUs that are memory of this process: what the server is tested with where there is none. Lent
-// memory is named by its address and must have been lent by Lend. Counts what is held; can be slow,
-// full, and lost. Any thread.
-#ifndef CRUMB_TESTS_SUPPORT_HOST_GPUS_H_
-#define CRUMB_TESTS_SUPPORT_HOST_GPUS_H_
+// memory is named by its address and must have been lent by Lend. Counts what is held; can be lost,
+// and refuse to register memory. For processes: host_gpus.cc. Any thread.
+#ifndef CRUMB_TESTS_SUPPORT_FAKE_GPUS_H_
+#define CRUMB_TESTS_SUPPORT_FAKE_GPUS_H_
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@
 namespace crumb::testing {
 
 // Outlives the GPUs, so that a test sees what they left.
-struct HostGpuState {
+struct FakeGpuState {
   std::atomic<bool> lost{false};
   std::atomic<bool> refuse_host{false};  // RegisterHost fails
   uint64_t total_bytes = 16ull << 30;
@@ -45,11 +45,11 @@ struct HostGpuState {
   std::map<uint64_t, uint64_t> lent;
 };
 
-class HostGpus final : public Gpus {
+class FakeGpus final : public Gpus {
  public:
   static constexpr int kDevice = -1;  // where all memory of this process is
 
-  explicit HostGpus(HostGpuState* state) : state_(state) {
+  explicit FakeGpus(FakeGpuState* state) : state_(state) {
     devices_.push_back({.name = "memory of this process", .memory_bytes = state->total_bytes});
   }
 
@@ -129,10 +129,10 @@ class HostGpus final : public Gpus {
             }};
   }
 
-  HostGpuState* const state_;
+  FakeGpuState* const state_;
   std::vector<GpuInfo> devices_;
 };
 
 }  // namespace crumb::testing
 
-#endif  // CRUMB_TESTS_SUPPORT_HOST_GPUS_H_
+#endif  // CRUMB_TESTS_SUPPORT_FAKE_GPUS_H_
