@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "cachesvc/base/clock.h"
+#include "tests/support/codec_sample.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/unit/cachesvc/server/fake_machine.h"
 
@@ -242,6 +243,48 @@ TEST_F(GpuServiceTest, WhyMemoryIsRefused) {
   service_->Detach();
   EXPECT_EQ(state_.mapped, 0);
   EXPECT_EQ(state_.links, 0);
+}
+
+TEST(GpuCodecsTest, OneForEachDescriptorPartAndDeviceWhileSomebodyUsesIt) {
+  testing::FakeGpuState state;
+  testing::FakeGpus gpus(&state);
+  GpuCodecs codecs(&gpus);
+  const PartShape shape = testing::MakePart({.layer_ids = {0}, .k_dim = 64, .v_dim = 64});
+  const PartShape other = testing::MakePart({.layer_ids = {1}, .k_dim = 64, .v_dim = 64});
+  const CodecDescriptor int4 = CodecDescriptor::Default(CodecKind::kCrumbInt4, {});
+  std::vector<std::shared_ptr<const GpuCodec>> first, again, more, second_gpu;
+  std::vector<std::string> notes;
+  const auto build = [&](const PartShape& part, absl::Span<const CodecDescriptor> descriptors,
+                         std::vector<std::shared_ptr<const GpuCodec>>* out) {
+    codecs.Build(part, descriptors, nullptr, out, &notes);
+  };
+  build(shape, {&int4, 1}, &first);
+  EXPECT_TRUE(first.empty()) << "no GPU is in use";
+  EXPECT_TRUE(codecs.Use(0));
+  EXPECT_FALSE(codecs.Use(0));
+  build(shape, {&int4, 1}, &first);
+  ASSERT_EQ(first.size(), 2u) << "raw pages, too";
+  EXPECT_EQ(state.codecs, 2);
+  build(shape, {&int4, 1}, &again);
+  EXPECT_EQ(again, first);
+  EXPECT_EQ(state.codecs, 2) << "made once";
+  const CodecDescriptor hadamard = CodecDescriptor::Default(CodecKind::kHadamardInt4, {});
+  const std::vector<CodecDescriptor> both = {int4, hadamard};
+  build(shape, both, &more);
+  EXPECT_EQ(more.size(), 3u);
+  EXPECT_TRUE(codecs.Use(1));
+  build(shape, {&int4, 1}, &second_gpu);
+  EXPECT_EQ(second_gpu.size(), 4u);
+  const int before = state.codecs;
+  build(other, {&int4, 1}, &second_gpu);
+  EXPECT_EQ(state.codecs, before + 4) << "another part";
+  first.clear();
+  again.clear();
+  more.clear();
+  second_gpu.clear();
+  build(shape, {&int4, 1}, &first);
+  EXPECT_EQ(state.codecs, before + 8) << "nobody kept them";
+  EXPECT_TRUE(notes.empty());
 }
 
 }  // namespace
