@@ -32,6 +32,8 @@ struct Known {
 using Code = absl::StatusCode;
 constexpr Known kKnown[] = {
     {cudaErrorInvalidValue, Code::kInvalidArgument, "a pointer or size that CUDA does not know"},
+    {cudaErrorInvalidResourceHandle, Code::kInvalidArgument,
+     "a stream or event of another device, or one that is gone"},
     {cudaErrorMemoryAllocation, Code::kResourceExhausted, kMemory},
     {cudaErrorInitializationError, Code::kFailedPrecondition, kNoDriver},
     {cudaErrorNoDevice, Code::kFailedPrecondition, kNoDriver},

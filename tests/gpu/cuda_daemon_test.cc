@@ -126,6 +126,29 @@ TEST_F(CudaDaemonTest, MemoryThatIsFreedTooEarlyHarmsNobodyElse) {
   }
 }
 
+// Only where there are two GPUs: a stream of the other one has no order with this one's memory.
+TEST_F(CudaDaemonTest, AStreamOfAnotherGpuIsRefusedAndNothingIsSent) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 2) GTEST_SKIP() << "one GPU";
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Open(SpecFor("int4", kSample), kSample, 1));
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  rig_->stream = stream;
+  client::Ticket ticket = 0;
+  const client::Status refused = rig_->Submit(true, {"key"}, 0, &ticket);
+  EXPECT_EQ(refused.code, Code::kInvalid);
+  EXPECT_THAT(refused.message, HasSubstr("a stream of the GPU whose memory"));
+  EXPECT_EQ(rig_->client()->in_flight(), 0u);
+  // The default stream is that of the memory's GPU, whichever device is current.
+  rig_->stream = nullptr;
+  EXPECT_EQ(CountOf(rig_->Put({"key"}, 0), Code::kOk), 1u) << Tail();
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
 TEST_F(CudaDaemonTest, MemoryOfCudasPoolsIsRefusedWithTheRemedy) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(Open(SpecFor("int4", kSample), kSample, 1));

@@ -6,11 +6,14 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/clock.h"
 #include "client/cli/bench_device_check.h"
 #include "client/cli/bench_values.h"
+#include "client/cli/cli.h"
 #include "client/src/client_core.h"
 #include "client/src/layout_spec.h"
 
@@ -232,6 +235,43 @@ TEST_F(DaemonSuite, LiesAboutMemoryAreRefusedAndHarmNobody) {
     EXPECT_EQ(CountOf(rig_->Get({"mine"}, 1), Code::kOk), 1u) << "after lie " << i << Tail();
   }
   EXPECT_EQ(rig_->Page(1)[1], 0x3c);
+}
+
+TEST_F(DaemonSuite, TheBenchMeasuresPutsAndGetsInHbm) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (const char* codec : {"oscar-int2", "int4"}) {
+    std::ostringstream out, err;
+    const int exit = cli::RunCrumbctl(
+        {"--server", daemon_->server(), "--json", "bench", "--device", "0", "--layers", "4",
+         "--kv-heads", "2", "--dim", "64", "--batch", "8", "--batches", "5", "--codec", codec},
+        out, err);
+    ASSERT_EQ(exit, cli::kExitOk) << err.str() << Tail();
+    const nlohmann::json document = nlohmann::json::parse(out.str());
+    for (const char* phase : {"put", "get"}) {
+      EXPECT_EQ(document[phase]["pages"], 40) << document;
+      EXPECT_EQ(document[phase]["tiers"].value("hbm", 0), 40) << document;
+      EXPECT_TRUE(document[phase]["failures"].empty()) << document;
+    }
+    EXPECT_EQ(document["check"]["pages"], 4);
+    EXPECT_EQ(document["check"]["wrong"], 0);
+  }
+}
+
+TEST_F(DaemonSuite, AnotherDataPlaneIsRefusedWithTheRemedy) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Open(SpecFor("int4", kSample), kSample, 1));
+  client::Options options;
+  options.server = daemon_->server();
+  options.data_plane = client::DataPlane::kGrpc;
+  std::unique_ptr<client::Client> other;
+  ASSERT_TRUE(client::Client::Connect(options, &other).ok());
+  client::Layout layout;
+  ASSERT_TRUE(other->RegisterLayout(SpecFor("int4", kSample), &layout).ok());
+  uint32_t set = 0;
+  const client::Status refused = rig_->pages()->Lend(other.get(), layout, &set);
+  EXPECT_EQ(refused.code, Code::kInvalid);
+  EXPECT_THAT(refused.message, ::testing::HasSubstr("the data plane grpc moves none"));
+  EXPECT_THAT(refused.message, ::testing::HasSubstr("unix socket"));
 }
 
 TEST_F(DaemonSuite, ContiguousPagesTravelInEveryForm) {

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "gpu/device/gpu_probe.h"
 #include "tests/integ/client/fake_daemon.h"
 
 namespace crumb::client {
@@ -378,6 +379,25 @@ TEST_P(ClientPlanes, WrongInputsAreRefusedWithWords) {
   uint32_t set = 0;
   EXPECT_EQ(client_->LendPages(layout_, nullptr, 5, 5, &set).code, Code::kInvalid);
   EXPECT_EQ(client_->Unlend(99).code, Code::kInvalid);
+}
+
+TEST_P(ClientPlanes, MemoryThatIsNoGpusIsRefusedWithWords) {
+  GpuRegions regions;
+  uint32_t set = 0;
+  Status status = client_->RegisterGpuRegions(layout_, regions, &set);
+  EXPECT_EQ(status.code, Code::kInvalid);
+  EXPECT_THAT(status.message, HasSubstr("RegisterGpuRegions: no memory was given"));
+  std::vector<uint8_t> memory(4096);
+  regions.base = memory.data();
+  regions.bytes = regions.slot_bytes = memory.size();
+  EXPECT_THAT(client_->RegisterGpuRegions(Layout(), regions, &set).message,
+              HasSubstr("the layout is not registered"));
+  status = client_->RegisterGpuRegions(layout_, regions, &set);
+  EXPECT_EQ(status.code, Code::kInvalid) << status.message;
+  if (!ProbeGpus().built_with_cuda) {
+    EXPECT_THAT(status.message, HasSubstr("built without CUDA"));
+    EXPECT_THAT(status.message, HasSubstr("LendTensors"));
+  }
 }
 
 TEST_P(ClientPlanes, RegisteringTwiceGivesOneHandleAndListsIt) {
