@@ -161,6 +161,7 @@ absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const Le
     return absl::ResourceExhaustedError("too many region sets; Unlend some");
   }
   CRUMB_TRY(link_.plane->Lend(OrderFor(plan_, region_set, *entry, *memory)));
+  link_.refused.erase(region_set);  // of another set that had the number
   plan_.lent[region_set] = {.layout = layout, .memory = std::move(memory)};
   return region_set;
 }

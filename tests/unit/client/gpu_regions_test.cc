@@ -3,6 +3,7 @@
 // memory is touched: its addresses are nobody's here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <string>
 
@@ -328,6 +329,25 @@ TEST_F(GpuRegionsTest, ADaemonThatCameBackWithoutItsGpuServesTheRest) {
   state_.lost = false;
   lend_ = absl::OkStatus();
   ASSERT_TRUE(core_->Open().ok());
+  Put(set, nullptr);
+}
+
+// The helper thread connects again with what was lent when it began.
+TEST_F(GpuRegionsTest, ASetThatWasTakenBackMeanwhileLeavesNoRefusalToTheNext) {
+  const uint32_t set = MustLend();
+  lend_ = absl::FailedPreconditionError("the daemon has no GPU");
+  state_.lost = true;
+  std::vector<Completion> done;
+  core_->Drain(0, &done);
+  state_.lost = false;
+  core_->session().StartOpen();
+  ASSERT_TRUE(core_->Unlend(set).ok());
+  pollfd wait{.fd = core_->session().helper_fd(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&wait, 1, 60'000), 1);
+  ASSERT_TRUE(core_->session().Step());
+  EXPECT_FALSE(core_->session().RefusalOf(set).empty());
+  lend_ = absl::OkStatus();
+  EXPECT_EQ(MustLend(), set);
   Put(set, nullptr);
 }
 
