@@ -49,7 +49,9 @@ WireCheck CheckEnvelope(Bytes message, WireHeader* header) {
   if (header->magic != kWireMagic) return WireCheck::kBadMagic;
   if (header->version != kWireVersion) return WireCheck::kBadVersion;
   if (header->message_bytes != message.size()) return WireCheck::kBadLength;
-  if (header->reserved0 != 0 || header->reserved1 != 0) return WireCheck::kBadField;
+  if (header->reserved0 != 0) return WireCheck::kBadField;
+  const bool moves = header->type == WireType::kPut || header->type == WireType::kGet;
+  if (!moves && header->gpu_ticket != 0) return WireCheck::kBadField;
   if (header->form > PageForm::kPage) return WireCheck::kBadField;
   if (header->block_count > kBlocksPerRequestMax) return WireCheck::kBadField;
   if (header->slots_per_block > kSlotsPerBlockMax) return WireCheck::kBadField;

@@ -200,7 +200,7 @@ int Engine::RunReady() { return impl_->RunReady(); }
 
 bool Engine::Arm() {
   Impl& impl = *impl_;
-  if (!impl.ready.empty() || !impl.links.empty()) return false;
+  if (!impl.ready.empty() || !impl.links.empty() || !impl.gate_wait.empty()) return false;
   if (impl.options.queue->in_flight() > 0 && impl.options.queue->wake_fd() < 0) return false;
   if (impl.log != nullptr && !impl.log->idle() && impl.log->wake_fd() < 0) return false;
   bool armed = impl.options.queue->Arm();

@@ -27,6 +27,7 @@ class EngineGpu : public EngineLent {
   void GpuEncode(Block& block);
   void GpuPush(Block& block);
   void OnGpuDone(const GpuDone& done);
+  int RetryGates();
   void OnGpuEncoded(Block& block, const EncodeReport& report);
   // moves.cc
   bool AcquireHbm(Block& block, uint64_t bytes);

@@ -115,6 +115,7 @@ struct EngineState {
   List<Block> prefetch_wait;              // for a read to end, or for cold room
   List<Block> fresh_wait;                 // for room in the fresh share
   List<Block> share_wait;                 // their peer holds more than its share
+  List<Block> gate_wait;                  // for what their worker's GPU does first
   std::array<List<Block>, 2> stage_wait;  // by StageHalf
   const List<Block>* retrying = nullptr;  // the list whose first block is being run
   std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused

@@ -153,6 +153,11 @@ void EngineGpu::SubmitGpu(Block& block, GpuJob job) {
   if (set == nullptr || !set->link->health().ok()) {
     return Finish(block, BlockResult::kUnavailable);
   }
+  const Peer& peer = peers[block.peer];
+  if (block.gpu_ticket != 0 && !gpus[peer.transport]->Reached(peer.id, block.gpu_ticket)) {
+    return Wait(gate_wait, block);
+  }
+  block.gpu_ticket = 0;  // it never goes back
   job.table = set->tables[block.wire.part];
   job.slots = absl::MakeConstSpan(block.slots.data(), block.slot_count);
   job.token = MakeToken(TokenKind::kBlock, block.id, block.generation);
@@ -275,6 +280,23 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   block.pulled = true;
   block.step = Step::kPutEncode;
   Run(block);
+}
+
+// Blocks whose worker's GPU has come as far as they need. One peer's lag is nobody else's.
+int EngineGpu::RetryGates() {
+  int moved = 0;
+  for (uint32_t i = gate_wait.size(); i > 0; --i) {
+    Block& block = blocks[gate_wait.PopFront(blocks)];
+    const Peer& peer = peers[block.peer];
+    const bool alive = peers.Alive(block.peer, block.peer_generation);
+    if (alive && !gpus[peer.transport]->Reached(peer.id, block.gpu_ticket)) {
+      Wait(gate_wait, block);
+      continue;
+    }
+    Run(block);
+    ++moved;
+  }
+  return moved;
 }
 
 void EngineGpu::Activate(GpuLink* link) {

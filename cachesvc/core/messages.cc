@@ -202,6 +202,7 @@ void EngineImpl::MakeBlock(uint32_t request_id, const WireRequest& message, uint
   block.binding = FindBinding(header.layout_handle, *FindSession(peer.session));
   block.wire = message.block(at);
   block.known_end = known_end;
+  block.gpu_ticket = header.gpu_ticket;
   block.slot_count = header.slots_per_block;
   for (uint32_t i = 0; i < header.slots_per_block; ++i) block.slots[i] = message.slot(at, i);
   block.phase_us = request.received_us;

@@ -132,6 +132,7 @@ struct Block {
   std::vector<Segment> segments;
   MappedHold lent;              // held for the job, or empty
   GpuHold gpu;                  // held for work on the peer's GPU, or empty
+  uint64_t gpu_ticket = 0;      // how far that must have come first; 0: no matter
   uint32_t lent_transport = 0;  // whose they are
   PageJob job;
 

@@ -105,6 +105,7 @@ int EngineImpl::RunReady() {
     work += RetryList(*list);
   }
   work += RetryShares();
+  work += RetryGates();
   if (slot_wait.empty() && clear_owner == kNoId) pool().CancelClear();
   KeepEvictionsAhead();
   RetryUnverified();

@@ -16,7 +16,7 @@ void UdsCore::Accept(UdsPeerRecord* peer, const UdsFrame& frame, int fd) {
   const bool twice = std::any_of(peer->files.begin(), peer->files.end(),
                                  [&](uint32_t file) { return files_[file].name == frame.file; });
   if (twice) return Malformed(peer);
-  if (frame.kind == UdsFrameKind::kLendGpu) return gpu.Accept(peer, frame);
+  if (frame.kind == UdsFrameKind::kLendGpu) return gpu.Accept(peer, frame, fd);
   const UdsRefusal refusal = MapFile(peer, frame, fd);
   if (refusal != UdsRefusal::kNone) ++uds_stats.files_refused;
   AnswerLend(peer, frame.file, refusal);

@@ -48,8 +48,7 @@ bool ParseUdsFrame(Bytes packet, UdsFrame* out) {
       return file != 0 && reader.done();
     case UdsFrameKind::kLendGpu: {
       if (packet.size() != kUdsLendGpuBytes) return false;
-      out->share = packet.subspan(kUdsHeaderBytes, kUdsGpuShareBytes);
-      out->event = packet.subspan(kUdsHeaderBytes + kUdsGpuShareBytes);
+      out->share = packet.subspan(kUdsHeaderBytes);
       UdsGpuShare share;
       if (file == 0 || !ParseUdsGpuShare(out->share, &share)) return false;
       out->value = share.bytes;
@@ -67,9 +66,8 @@ UdsFrameBytes MakeUdsFrame(const UdsFrame& frame) {
   Put(frame.file, &out.size, out.bytes.data());
   if (HasValue(frame.kind)) Put(frame.value, &out.size, out.bytes.data());
   if (frame.kind != UdsFrameKind::kLendGpu) return out;
-  CRUMB_CHECK(frame.share.size() == kUdsGpuShareBytes && frame.event.size() == kUdsGpuEventBytes);
+  CRUMB_CHECK(frame.share.size() == kUdsGpuShareBytes);
   PutBytes(frame.share, &out.size, out.bytes.data());
-  PutBytes(frame.event, &out.size, out.bytes.data());
   return out;
 }
 

@@ -19,8 +19,7 @@ inline constexpr size_t kUdsHeaderBytes = 16;
 inline constexpr size_t kUdsLendBytes = kUdsHeaderBytes + 8;
 inline constexpr size_t kUdsFrameBytesMax = kUdsHeaderBytes + kWireMessageBytesMax;
 inline constexpr size_t kUdsGpuShareBytes = 104;  // gpu/device/gpu_share.h
-inline constexpr size_t kUdsGpuEventBytes = 64;
-inline constexpr size_t kUdsLendGpuBytes = kUdsHeaderBytes + kUdsGpuShareBytes + kUdsGpuEventBytes;
+inline constexpr size_t kUdsLendGpuBytes = kUdsHeaderBytes + kUdsGpuShareBytes;
 inline constexpr uint32_t kUdsRkeyBytes = 16;  // file, offset: the key inside an RkeyFrame
 
 // Numbers never change; new ones go behind.
@@ -29,7 +28,7 @@ enum class UdsFrameKind : uint16_t {
   kLend = 2,     // with one descriptor; u64: bytes of the file, from its start, that are lent
   kLent = 3,     // answer; u64: 0, or a UdsRefusal
   kUnlend = 4,
-  kLendGpu = 5,  // a GpuShare and the handle of an event; answered like kLend
+  kLendGpu = 5,  // a GpuShare; may bring the file of the peer's word; answered like kLend
 };
 enum class UdsRefusal : uint64_t {
   kNone = 0,
@@ -39,7 +38,8 @@ enum class UdsRefusal : uint64_t {
   kNoMapping = 4,  // the kernel refused
   kNoGpu = 5,      // the daemon has none, or not this one
   kNotShared = 6,  // CUDA will not map it
-  kOtherGpu = 7,   // this peer lends memory of another GPU, or with another event
+  kOtherGpu = 7,   // this peer lends memory of another GPU
+  kNoWord = 8,     // the file of its word is no sealed memory of eight bytes at least
 };
 
 struct UdsFrame {
@@ -48,7 +48,6 @@ struct UdsFrame {
   uint64_t value = 0;  // kLend, kLent; kLendGpu: bytes of the range, out of `share`
   Bytes message = {};  // kMessage; this and the next two are views into the input
   Bytes share = {};    // kLendGpu: kUdsGpuShareBytes, a range that lies in its allocation
-  Bytes event = {};    // kLendGpu: kUdsGpuEventBytes
 };
 bool ParseUdsFrame(Bytes packet, UdsFrame* out);
 

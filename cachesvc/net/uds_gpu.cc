@@ -27,10 +27,7 @@ UdsRefusal UdsGpu::WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) cons
   }
   UdsGpuShare share;
   CRUMB_CHECK(ParseUdsGpuShare(frame.share, &share));  // the frame's parser saw to it
-  const auto same = [&](const auto& other) {
-    return other.device == share.device &&
-           std::equal(frame.event.begin(), frame.event.end(), other.event.begin());
-  };
+  const auto same = [&](const auto& other) { return other.device == share.device; };
   if (peer.gpu != nullptr) return same(*peer.gpu) ? UdsRefusal::kNone : UdsRefusal::kOtherGpu;
   for (const Offer& other : offers_) {  // the first of them may yet be mapped
     const bool its = other.peer == peer.id;
@@ -39,8 +36,24 @@ UdsRefusal UdsGpu::WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) cons
   return UdsRefusal::kNone;
 }
 
-void UdsGpu::Accept(UdsPeerRecord* peer, const UdsFrame& frame) {
-  const UdsRefusal refusal = WhyNot(*peer, frame);
+// A word outlives its lender's interest: it must not go away under a load.
+UdsRefusal UdsGpu::MapWord(int fd, UdsMapping* word) {
+  if (fd < 0) return UdsRefusal::kNone;
+  const UdsRefusal refusal = UdsMap(fd, sizeof(uint64_t), word);
+  if (refusal == UdsRefusal::kNone && word->steady) return refusal;
+  DropWord(word);
+  return UdsRefusal::kNoWord;
+}
+
+void UdsGpu::DropWord(UdsMapping* word) {
+  if (word->base != nullptr) UdsUnmap(*word);
+  *word = {};
+}
+
+void UdsGpu::Accept(UdsPeerRecord* peer, const UdsFrame& frame, int fd) {
+  UdsRefusal refusal = WhyNot(*peer, frame);
+  UdsMapping word;
+  if (refusal == UdsRefusal::kNone && peer->gpu == nullptr) refusal = MapWord(fd, &word);
   if (refusal != UdsRefusal::kNone) {
     ++core_->uds_stats.gpu_refused;
     return core_->AnswerLend(peer, frame.file, refusal);
@@ -52,11 +65,10 @@ void UdsGpu::Accept(UdsPeerRecord* peer, const UdsFrame& frame) {
   made.file = core_->NewFile(peer, frame.file, {.base = nullptr, .bytes = share.bytes});
   made.offer.token = ++last_token_;
   std::memcpy(made.offer.share.data(), frame.share.data(), made.offer.share.size());
-  std::memcpy(made.offer.event.data(), frame.event.data(), made.offer.event.size());
   UdsFile& file = core_->file(made.file);
   file.gpu = std::make_unique<UdsGpuFile>();
   file.gpu->device = share.device;
-  file.gpu->event = made.offer.event;
+  file.gpu->word = word;
   offers_.push_back(std::move(made));
   GiveWaiting();
 }
@@ -126,8 +138,10 @@ void UdsGpu::End(GpuAnswer answer) {
   UdsPeerRecord* peer = core_->FindOpen(offer.peer);
   if (peer == nullptr) return core_->UnmapIfUnused(offer.file);  // it went meanwhile
   if (peer->gpu == nullptr) {
-    peer->gpu = std::make_unique<UdsGpuPeer>(
-        UdsGpuPeer{.device = file.gpu->device, .event = file.gpu->event, .link = {}});
+    peer->gpu =
+        std::make_unique<UdsGpuPeer>(UdsGpuPeer{.device = file.gpu->device,
+                                                .word = std::exchange(file.gpu->word, UdsMapping{}),
+                                                .link = {}});
     peer->gpu->link = file.gpu->mapping.link;
     ++core_->uds_stats.gpu_links;
   }
@@ -159,6 +173,7 @@ void UdsGpu::DropWaiting(const UdsPeerRecord& peer) {
 
 void UdsGpu::Unmap(UdsFile* file) {
   const std::unique_ptr<UdsGpuFile> gpu = std::move(file->gpu);
+  DropWord(&gpu->word);
   if (gpu->mapping.id == 0) return;  // never was
   --core_->uds_stats.gpu_mapped;
   core_->uds_stats.gpu_bytes_mapped -= file->mapping.bytes;
@@ -168,6 +183,7 @@ void UdsGpu::Unmap(UdsFile* file) {
 // WHY later: whoever polls its kPeerDown may still have work of the link to forget.
 void UdsGpu::Retire(UdsPeerRecord* peer) {
   if (peer->gpu == nullptr) return;
+  DropWord(&peer->gpu->word);
   retired_.push_back(std::move(peer->gpu->link));
   peer->gpu.reset();
   --core_->uds_stats.gpu_links;
@@ -194,6 +210,14 @@ std::vector<uint64_t> UdsGpu::AddressesOf(PeerId peer, uint32_t region_set) cons
   out.reserve(set->ranges.size());
   for (const UdsRange& range : set->ranges) out.push_back(range.gpu_address);
   return out;
+}
+
+bool UdsGpu::Reached(PeerId id, uint64_t ticket) const {
+  const UdsPeerRecord* peer = core_->FindOpen(id);
+  if (peer == nullptr || peer->gpu == nullptr || peer->gpu->word.base == nullptr) return false;
+  // Acquire: what the worker's GPU wrote before it is there for whoever starts now.
+  const auto* word = reinterpret_cast<const uint64_t*>(peer->gpu->word.base);
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket;
 }
 
 BlockResult UdsGpu::Hold(PeerId id, uint32_t region_set, GpuHold* hold) {

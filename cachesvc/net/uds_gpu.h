@@ -2,7 +2,7 @@
 // first makes the link that the others share), answers make lent files of them, and holds keep
 // those mapped. Must never touch the memory, wait, or drop a link itself: whatever has an end on a
 // GPU goes to GpuMapper::Unmap. One thread, the transport's.
-// INVARIANT: what a peer lends comes from one GPU, with one event and one link, as long as it is
+// INVARIANT: what a peer lends comes from one GPU, with one word and one link, as long as it is
 // there.
 #ifndef CRUMB_CACHESVC_NET_UDS_GPU_H_
 #define CRUMB_CACHESVC_NET_UDS_GPU_H_
@@ -22,7 +22,7 @@ class UdsGpu {
   UdsGpu(UdsCore* core, const UdsOptions& options) : core_(core), options_(options) {}
 
   void SetMapper(GpuMapper* mapper) { mapper_ = mapper; }
-  void Accept(UdsPeerRecord* peer, const UdsFrame& frame);
+  void Accept(UdsPeerRecord* peer, const UdsFrame& frame, int fd);
   void TakeAnswers();
   void DropWaiting(const UdsPeerRecord& peer);  // offers of a peer that goes
   void Unmap(UdsFile* file);                    // nothing uses it any more
@@ -30,6 +30,7 @@ class UdsGpu {
 
   GpuLink* LinkOf(PeerId peer, uint32_t region_set) const;
   std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const;
+  bool Reached(PeerId peer, uint64_t ticket) const;
   BlockResult Hold(PeerId peer, uint32_t region_set, GpuHold* hold);
   bool Release(GpuHold* hold, MappedUse use, uint64_t bytes);
 
@@ -41,6 +42,8 @@ class UdsGpu {
     GpuOffer offer;
   };
 
+  static UdsRefusal MapWord(int fd, UdsMapping* word);
+  static void DropWord(UdsMapping* word);
   UdsRefusal WhyNot(const UdsPeerRecord& peer, const UdsFrame& frame) const;
   const UdsSet* SetOf(PeerId peer, uint32_t region_set) const;
   void GiveWaiting();

@@ -40,8 +40,10 @@ absl::Status WhyRefused(UdsRefusal refusal) {
           "daemon's log for CUDA's word");
     case UdsRefusal::kOtherGpu:
       return absl::InvalidArgumentError(
-          "Lend: one connection lends memory of one GPU, with one event: use a client of its own "
-          "for each GPU");
+          "Lend: one connection lends memory of one GPU: use a client of its own for each GPU");
+    case UdsRefusal::kNoWord:
+      return absl::InvalidArgumentError(
+          "Lend: word_fd must be a memfd of at least eight bytes that is sealed against shrinking");
     case UdsRefusal::kNone:
     case UdsRefusal::kNoMapping:
       break;
@@ -179,8 +181,8 @@ absl::StatusOr<Region> UdsCore::LendGpu(const GpuRange& range) {
       return Named({.file = known.name, .offset = range.offset}, named);
     }
   }
-  const UdsFrame frame{.kind = UdsFrameKind::kLendGpu, .share = file.share, .event = range.event};
-  CRUMB_ASSIGN(const uint64_t name, GiveNew(file, frame, -1));
+  const UdsFrame frame{.kind = UdsFrameKind::kLendGpu, .share = file.share};
+  CRUMB_ASSIGN(const uint64_t name, GiveNew(file, frame, range.word_fd));
   return Named({.file = name, .offset = range.offset}, named);
 }
 

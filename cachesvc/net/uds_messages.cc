@@ -52,7 +52,8 @@ bool UdsCore::ReceiveOne(UdsPeerRecord* peer) {
   UdsFrame frame;
   if (!packet.whole || !ParseUdsFrame(room.first(packet.bytes), &frame)) {
     Malformed(peer);
-  } else if ((packet.fd >= 0 || packet.lost) != (frame.kind == UdsFrameKind::kLend)) {
+  } else if (frame.kind != UdsFrameKind::kLendGpu &&
+             (packet.fd >= 0 || packet.lost) != (frame.kind == UdsFrameKind::kLend)) {
     Malformed(peer);
   } else {
     HandleFrame(peer, frame, packet.fd);

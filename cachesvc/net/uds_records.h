@@ -55,7 +55,7 @@ struct UdsSendRecord {
 // Of a peer that lent GPU memory: the same from then on.
 struct UdsGpuPeer {
   std::array<uint8_t, 16> device{};
-  std::array<uint8_t, kUdsGpuEventBytes> event{};
+  UdsMapping word;  // base null: none was lent
   std::shared_ptr<GpuLink> link;
 };
 
@@ -81,7 +81,7 @@ struct UdsPeerRecord {
 // Memory of a GPU that a peer lends.
 struct UdsGpuFile {
   std::array<uint8_t, 16> device{};
-  std::array<uint8_t, kUdsGpuEventBytes> event{};
+  UdsMapping word;      // its peer's, if this is the first that is mapped
   bool pending = true;  // the mapper has not answered: neither mapped nor lent yet
   GpuMapping mapping;
 };

@@ -221,6 +221,10 @@ GpuLink* UdsTransport::LinkOf(PeerId peer, uint32_t region_set) const {
 std::vector<uint64_t> UdsTransport::AddressesOf(PeerId peer, uint32_t region_set) const {
   return core_->gpu.AddressesOf(peer, region_set);
 }
+bool UdsTransport::Reached(PeerId peer, uint64_t ticket) const {
+  return core_->gpu.Reached(peer, ticket);
+}
+
 BlockResult UdsTransport::HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) {
   return core_->gpu.Hold(peer, region_set, hold);
 }

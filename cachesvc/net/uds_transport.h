@@ -47,11 +47,12 @@ struct SharedRange {
   uint64_t address = 0;  // of the caller's mapping: what names the memory from then on
 };
 
-// GPU memory that a worker lends: part of an allocation. gpu/device/cuda_share.h makes both
-// handles.
+// GPU memory that a worker lends: part of an allocation (gpu/device/cuda_share.h names it).
 struct GpuRange {
   std::array<uint8_t, kUdsGpuShareBytes> share{};  // EncodeGpuShare of any range of the allocation
-  std::array<uint8_t, kUdsGpuEventBytes> event{};  // the same one for all of a connection
+  // A sealed file whose first eight bytes the worker's GPU counts up: WireHeader::gpu_ticket. The
+  // same for all of a connection. -1: its requests wait for nothing.
+  int word_fd = -1;
   uint64_t address = 0;  // the worker's device address: what names the memory from then on
   uint64_t bytes = 0;
   uint64_t offset = 0;  // in the allocation
@@ -133,6 +134,7 @@ class UdsTransport final : public Transport, public MappedMemory, public GpuMemo
 
   GpuLink* LinkOf(PeerId peer, uint32_t region_set) const override;
   std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const override;
+  bool Reached(PeerId peer, uint64_t ticket) const override;
   BlockResult HoldGpu(PeerId peer, uint32_t region_set, GpuHold* hold) override;
   bool ReleaseGpu(GpuHold* hold, MappedUse use, uint64_t bytes) override;
 

@@ -77,7 +77,6 @@ absl::StatusOr<std::shared_ptr<GpuLink>> WorkerGpus::Impl::LinkFor(const GpuOffe
     prepared.insert(device);
   }
   return parts.gpus->MakeLink({.device = device,
-                               .event = offer.event,
                                .slices_from = parts.dram.data(),
                                .slice_bytes = kRegisterSliceBytes});
 }

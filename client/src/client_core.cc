@@ -181,10 +181,12 @@ Status ClientCore::Send(std::shared_ptr<PlaneRequest> request, void* stream, Tic
                                                    (retry_us - now_us) / 1000 + 1, " ms"));
   }
   if (request->memory != nullptr && request->memory->gpu()) {
-    if (const absl::Status ordered = session_.gate()->Pass(stream); !ordered.ok()) {
+    const absl::StatusOr<uint64_t> ticket_of_gpu = session_.gate()->Pass(stream);
+    if (!ticket_of_gpu.ok()) {
       breaker_.Withdraw();
-      return ToStatus(ordered);
+      return ToStatus(ticket_of_gpu.status());
     }
+    request->gpu_ticket = *ticket_of_gpu;
   }
   request->id = next_id_++;
   const uint64_t wait_ms = std::max(request->deadline_ms, request->wait_ms);

@@ -26,6 +26,7 @@ struct PlaneRequest {
   uint32_t layout_handle = 0;  // the daemon's
   uint32_t region_set = 0;
   std::shared_ptr<const LentMemory> memory;  // null: no data moves
+  uint64_t gpu_ticket = 0;                   // WireHeader's
   uint32_t deadline_ms = 0;
   uint32_t wait_ms = 0;
   uint32_t grace_ms = 0;

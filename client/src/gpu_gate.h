@@ -1,10 +1,11 @@
-// GpuGate: what keeps the daemon's kernels behind the worker's. One event, which the daemon's
-// stream waits for before it reads or writes lent GPU memory, recorded before each request. One GPU
-// and one gate per Client; a new session gets the same. Thread: the Client's (the helper that
-// connects again reads what never changes).
+// GpuGate: what keeps the daemon's kernels behind the worker's. A word that the worker's GPU counts
+// up behind what is on a request's stream; the request names the count, and the daemon looks at the
+// word before it reads or writes lent GPU memory. One GPU and one gate per Client; a new session
+// gets the same. Thread: the Client's (the helper that connects again reads what never changes).
 #ifndef CRUMB_CLIENT_SRC_GPU_GATE_H_
 #define CRUMB_CLIENT_SRC_GPU_GATE_H_
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -18,10 +19,10 @@ class GpuGate {
   static absl::StatusOr<std::shared_ptr<GpuGate>> Open(GpuSide* side, const GpuUuid& device);
 
   const GpuUuid& device() const { return device_; }
-  const GpuHandle& event() const { return mark_->handle(); }
-  // Before a request is sent: the daemon starts behind what is on `stream` now, and behind what
-  // earlier requests named. Waits for nothing. INVALID_ARGUMENT says whose stream it must be.
-  absl::Status Pass(void* stream);
+  int word_fd() const { return mark_->word_fd(); }
+  // Before a request is sent: what it names, so that the daemon starts behind what is on `stream`
+  // now; 0: nothing is. Waits for nothing. INVALID_ARGUMENT says whose stream it must be.
+  absl::StatusOr<uint64_t> Pass(void* stream);
 
  private:
   GpuGate(const GpuUuid& device, std::unique_ptr<GpuMark> mark)
@@ -29,7 +30,7 @@ class GpuGate {
 
   const GpuUuid device_;
   const std::unique_ptr<GpuMark> mark_;
-  bool recorded_ = false;
+  uint64_t last_ = 0;  // recorded
   void* last_stream_ = nullptr;
 };
 

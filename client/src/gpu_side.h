@@ -1,6 +1,6 @@
-// GpuSide: what the client asks of CUDA: how to name memory to the daemon, and events that the
-// daemon's streams wait for. gpu_side_cuda.cc asks CUDA; gpu_side_none.cc is the build without it,
-// which refuses with the remedy. Knows no CUDA type. Thread: the Client's.
+// GpuSide: what the client asks of CUDA: how to name memory to the daemon, and words that say how
+// far its streams are. gpu_side_cuda.cc asks CUDA; gpu_side_none.cc is the build without it, which
+// refuses with the remedy. Knows no CUDA type. Thread: the Client's.
 #ifndef CRUMB_CLIENT_SRC_GPU_SIDE_H_
 #define CRUMB_CLIENT_SRC_GPU_SIDE_H_
 
@@ -12,15 +12,16 @@
 
 namespace crumb::client {
 
-// An event of this process that another one waits for: what the GPU did up to its last record.
+// A word of shared memory that says how far the GPU has come.
 class GpuMark {
  public:
   virtual ~GpuMark() = default;
-  virtual const GpuHandle& handle() const = 0;
-  // Neither waits: they put it on the stream (a cudaStream_t; null: the legacy default stream of
-  // the event's GPU). INVALID_ARGUMENT and others: a stream of another GPU, a lost device.
-  virtual absl::Status Record(void* stream) = 0;
-  virtual absl::Status Wait(void* stream) = 0;
+  virtual int word_fd() const = 0;  // a sealed file whose first eight bytes it is
+  // None waits: they put it on the stream (a cudaStream_t; null: the legacy default stream of the
+  // mark's GPU), or ask. INVALID_ARGUMENT and others: a stream of another GPU, a lost device.
+  virtual absl::StatusOr<bool> Idle(void* stream) = 0;  // nothing is on it now
+  virtual absl::Status Record(void* stream, uint64_t value) = 0;
+  virtual absl::Status Wait(void* stream) = 0;  // for the last record
 };
 
 class GpuSide {

@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "client/src/gpu_side.h"
+#include "crumb/shared_memory.h"
 #include "gpu/device/cuda_share.h"
+#include "gpu/device/cuda_word.h"
 
 namespace crumb::client {
 namespace {
@@ -20,9 +22,14 @@ absl::StatusOr<int> DeviceOf(const GpuUuid& uuid) {
 
 class CudaMark final : public GpuMark {
  public:
-  explicit CudaMark(GpuEvent event) : event_(std::move(event)) {}
-  const GpuHandle& handle() const override { return event_.handle(); }
-  absl::Status Record(void* stream) override {
+  CudaMark(std::unique_ptr<SharedMemory> memory, GpuWord word, GpuEvent event)
+      : memory_(std::move(memory)), word_(std::move(word)), event_(std::move(event)) {}
+  int word_fd() const override { return memory_->range().fd; }
+  absl::StatusOr<bool> Idle(void* stream) override {
+    return word_.Idle(static_cast<StreamHandle>(stream));
+  }
+  absl::Status Record(void* stream, uint64_t value) override {
+    CRUMB_TRY(word_.Set(static_cast<StreamHandle>(stream), value));
     return event_.Record(static_cast<StreamHandle>(stream));
   }
   absl::Status Wait(void* stream) override {
@@ -30,7 +37,9 @@ class CudaMark final : public GpuMark {
   }
 
  private:
-  GpuEvent event_;
+  const std::unique_ptr<SharedMemory> memory_;  // first: the word lies in it
+  GpuWord word_;
+  GpuEvent event_;  // between streams of this process
 };
 
 class CudaSide final : public GpuSide {
@@ -40,8 +49,13 @@ class CudaSide final : public GpuSide {
   }
   absl::StatusOr<std::unique_ptr<GpuMark>> MakeMark(const GpuUuid& uuid) override {
     CRUMB_ASSIGN(const int device, DeviceOf(uuid));
+    std::unique_ptr<SharedMemory> memory;
+    if (const Status made = SharedMemory::Create(kGpuWordBytes, &memory); !made.ok()) {
+      return absl::ResourceExhaustedError(made.message);
+    }
+    CRUMB_ASSIGN(GpuWord word, GpuWord::Create(device, memory->data()));
     CRUMB_ASSIGN(GpuEvent event, GpuEvent::Create(device));
-    return std::make_unique<CudaMark>(std::move(event));
+    return std::make_unique<CudaMark>(std::move(memory), std::move(word), std::move(event));
   }
 };
 

@@ -110,7 +110,7 @@ class UdsPlane final : public Plane {
     for (size_t i = 0; i < spec.regions.size(); ++i) {
       const GpuShare& share = order.memory->gpu_shares()[i];
       CRUMB_ASSIGN(Region region, transport_->LendGpu({.share = EncodeGpuShare(share),
-                                                       .event = order.gate->event(),
+                                                       .word_fd = order.gate->word_fd(),
                                                        .address = spec.regions[i].address,
                                                        .bytes = share.bytes,
                                                        .offset = share.offset}));

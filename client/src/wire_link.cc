@@ -64,6 +64,7 @@ BlockResult WireLink::Send(const PlaneRequest& request, absl::Span<const uint32_
   header.region_set = request.region_set;
   header.slots_per_block = static_cast<uint16_t>(slots_per_block);
   header.form = request.form;
+  header.gpu_ticket = request.gpu_ticket;
   WriteWireHeader(header, out);
   for (uint32_t i = 0; i < count; ++i) {
     WriteWireBlock(i, request.blocks[i], slots.subspan(i * slots_per_block, slots_per_block), out);

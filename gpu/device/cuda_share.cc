@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cachesvc/base/check.h"
+#include "gpu/device/cuda_current.cuh"
 #include "gpu/device/cuda_driver.cuh"
 #include "gpu/device/cuda_status.h"
 
@@ -70,38 +71,6 @@ absl::StatusOr<int> DeviceWith(const GpuUuid& uuid) {
   return absl::NotFoundError(
       "GPU memory: the worker's GPU is none of the " + std::to_string(count) +
       " that this process sees: compare CUDA_VISIBLE_DEVICES (or the container's GPUs) of both");
-}
-
-// Makes a device current, and the one before again. Streams and mappings go by the current one.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
-    error_ = cudaSetDevice(device);
-  }
-  ~OnDevice() {
-    if (before_ >= 0) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  cudaError_t error() const { return error_; }
-
- private:
-  int before_ = -1;
-  cudaError_t error_ = cudaSuccess;
-};
-
-// The streams that every device has by one name: which one is meant goes by the current device.
-bool IsDefaultStream(StreamHandle stream) {
-  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-}
-
-template <typename Call>
-absl::Status OnStream(StreamHandle stream, int device, const char* what, Call call) {
-  if (!IsDefaultStream(stream)) return TakenCudaStatus(call(), what, device);
-  const OnDevice current(device);
-  CRUMB_TRY(TakenCudaStatus(current.error(), what, device));
-  return TakenCudaStatus(call(), what, device);
 }
 
 }  // namespace

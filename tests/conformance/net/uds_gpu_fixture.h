@@ -25,19 +25,14 @@ inline std::array<uint8_t, kUdsGpuShareBytes> Share(uint8_t handle, uint8_t devi
 }
 
 inline GpuRange Range(uint8_t handle, uint64_t offset = 0, uint64_t bytes = kAllocation) {
-  GpuRange range{
-      .share = Share(handle), .event = {}, .address = 0, .bytes = bytes, .offset = offset};
-  range.event.fill(7);
+  GpuRange range{.share = Share(handle), .address = 0, .bytes = bytes, .offset = offset};
   range.address = (uint64_t{handle} << 32) + offset;
   return range;
 }
 
-inline std::vector<uint8_t> LendPacket(uint64_t file, uint8_t handle, uint8_t device = 1,
-                                       uint8_t event = 7) {
+inline std::vector<uint8_t> LendPacket(uint64_t file, uint8_t handle, uint8_t device = 1) {
   const auto share = Share(handle, device);
-  const std::vector<uint8_t> words(kUdsGpuEventBytes, event);
-  const auto frame =
-      MakeUdsFrame({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share, .event = words});
+  const auto frame = MakeUdsFrame({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share});
   return {frame.span().begin(), frame.span().end()};
 }
 

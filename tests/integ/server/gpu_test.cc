@@ -48,7 +48,6 @@ class Worker {
   }
   absl::StatusOr<Region> Lend(const GpuShare& share) {
     return transport_->LendGpu({.share = EncodeGpuShare(share),
-                                .event = {},
                                 .address = 1 << 20,
                                 .bytes = share.bytes,
                                 .offset = share.offset});

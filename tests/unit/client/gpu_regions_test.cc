@@ -29,16 +29,20 @@ struct GpuState {
   std::vector<std::string> log;
   uint64_t second_gpu_from = UINT64_MAX;  // addresses from here on lie on another GPU
   absl::Status share, make, record, wait;
+  bool idle = false;
+  std::vector<uint64_t> recorded;
   int made = 0;
 };
 
 class FakeMark final : public GpuMark {
  public:
-  explicit FakeMark(GpuState* state) : state_(*state) {
-    handle_[0] = static_cast<uint8_t>(++state_.made);
+  explicit FakeMark(GpuState* state) : state_(*state) { number_ = ++state_.made; }
+  int word_fd() const override { return number_; }
+  absl::StatusOr<bool> Idle(void*) override { return state_.idle; }
+  absl::Status Record(void* stream, uint64_t value) override {
+    state_.recorded.push_back(value);
+    return Log("record", stream, state_.record);
   }
-  const GpuHandle& handle() const override { return handle_; }
-  absl::Status Record(void* stream) override { return Log("record", stream, state_.record); }
   absl::Status Wait(void* stream) override { return Log("wait", stream, state_.wait); }
 
  private:
@@ -47,7 +51,7 @@ class FakeMark final : public GpuMark {
     return status;
   }
   GpuState& state_;
-  GpuHandle handle_ = {};
+  int number_ = 0;
 };
 
 class FakeGpuSide final : public GpuSide {
@@ -78,7 +82,7 @@ class GpuRegionsTest : public ::testing::Test {
     options_.auto_reconnect = false;
     state_.on_submit = [this] { gpu_.log.push_back("send"); };
     state_.on_lend = [this](const LendOrder& order) {
-      orders_.push_back({order.memory->gpu(), order.gate == nullptr ? -1 : order.gate->event()[0],
+      orders_.push_back({order.memory->gpu(), order.gate == nullptr ? -1 : order.gate->word_fd(),
                          order.memory->spec().regions.size()});
       return lend_;
     };
@@ -151,7 +155,7 @@ class GpuRegionsTest : public ::testing::Test {
   std::unique_ptr<ClientCore> core_;
 };
 
-TEST_F(GpuRegionsTest, MemoryIsLentWithTheClientsOneEvent) {
+TEST_F(GpuRegionsTest, MemoryIsLentWithTheClientsOneWord) {
   const uint32_t first = MustLend();
   const uint32_t second = MustLend(kGpu + kAllocation);
   EXPECT_NE(first, second);
@@ -160,11 +164,21 @@ TEST_F(GpuRegionsTest, MemoryIsLentWithTheClientsOneEvent) {
   EXPECT_THAT(gpu_.log, IsEmpty());
 }
 
-TEST_F(GpuRegionsTest, TheEventIsRecordedBeforeARequestIsSent) {
+TEST_F(GpuRegionsTest, TheWordIsRecordedBeforeARequestIsSent) {
   const uint32_t set = MustLend();
   Put(set, Stream(7));
   EXPECT_TRUE(Submit(WireType::kGet, set, Stream(7)).ok());
   EXPECT_THAT(gpu_.log, ElementsAre("record 7", "send", "record 7", "send"));
+  EXPECT_THAT(gpu_.recorded, ElementsAre(1u, 2u));
+}
+
+TEST_F(GpuRegionsTest, AnIdleStreamRecordsNothing) {
+  const uint32_t set = MustLend();
+  gpu_.idle = true;
+  Put(set, Stream(7));
+  gpu_.idle = false;
+  Put(set, Stream(9));
+  EXPECT_THAT(gpu_.log, ElementsAre("send", "record 9", "send"));
 }
 
 TEST_F(GpuRegionsTest, AnotherStreamWaitsForWhatTheOneBeforeRecorded) {

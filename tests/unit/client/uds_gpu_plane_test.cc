@@ -11,6 +11,7 @@
 #include "cachesvc/net/frames.h"
 #include "client/src/layout_spec.h"
 #include "client/src/uds_plane.h"
+#include "crumb/shared_memory.h"
 #include "tests/conformance/net/fake_gpu_mapper.h"
 #include "tests/conformance/net/shared_memory.h"
 #include "tests/unit/client/fake_plane.h"
@@ -24,13 +25,14 @@ constexpr uint64_t kGpu = 0x7f0000000000, kAllocation = 1 << 20, kTensor = 1 << 
 
 class Mark final : public GpuMark {
  public:
-  Mark() { handle_.fill(9); }
-  const GpuHandle& handle() const override { return handle_; }
-  absl::Status Record(void*) override { return absl::OkStatus(); }
+  Mark() { EXPECT_TRUE(SharedMemory::Create(4096, &memory_).ok()); }
+  int word_fd() const override { return memory_->range().fd; }
+  absl::StatusOr<bool> Idle(void*) override { return true; }
+  absl::Status Record(void*, uint64_t) override { return absl::OkStatus(); }
   absl::Status Wait(void*) override { return absl::OkStatus(); }
 
  private:
-  GpuHandle handle_;
+  std::unique_ptr<SharedMemory> memory_;
 };
 
 class Side final : public GpuSide {

@@ -51,7 +51,8 @@ std::vector<uint8_t> Worker::Message(RequestSpec spec) {
                    .layout_handle = spec.layout,
                    .region_set = slots ? spec.region_set : 0,
                    .slots_per_block = static_cast<uint16_t>(slots ? 1 : 0),
-                   .form = spec.form},
+                   .form = spec.form,
+                   .gpu_ticket = spec.gpu_ticket},
                   out);
   for (uint32_t i = 0; i < count; ++i) {
     const BlockSpec& block = spec.blocks[i];

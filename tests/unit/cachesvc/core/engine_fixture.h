@@ -161,6 +161,7 @@ struct RequestSpec {
   uint32_t region_set = kRegionSet;
   uint64_t request_id = 0;  // 0: the next
   uint64_t session = 0;     // 0: the worker's own
+  uint64_t gpu_ticket = 0;
 };
 
 // A worker: one session, one peer, `slots` values of lent memory.

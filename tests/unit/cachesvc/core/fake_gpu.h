@@ -131,6 +131,7 @@ class FakeGpu final : public GpuMemory {
   BlockResult refusal = BlockResult::kOk;
   int held = 0;
   uint64_t moved = 0;
+  uint64_t word = 0;  // how far every worker's GPU has come
 
   void Register(PeerId peer, const RegionSet& set) {
     lent_.erase(peer.value);
@@ -147,6 +148,7 @@ class FakeGpu final : public GpuMemory {
   std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t) const override {
     return lent_.at(peer.value).addresses;
   }
+  bool Reached(PeerId, uint64_t ticket) const override { return word >= ticket; }
   BlockResult HoldGpu(PeerId peer, uint32_t, GpuHold* hold) override {
     if (refusal != BlockResult::kOk) return refusal;
     hold->peer = peer;

@@ -87,6 +87,49 @@ TEST_F(EngineGpuTest, NothingIsSeenBeforeTheGpuIsDone) {
   rig_->ExpectAtRest();
 }
 
+TEST_F(EngineGpuTest, NothingIsTouchedBeforeTheWorkersGpuHasComeSoFar) {
+  Start();
+  rig_->worker().Fill(0, PageOf(1));
+  RequestSpec put = Spec(WireType::kPut, 1);
+  put.gpu_ticket = 5;
+  gpu_.word = 4;
+  const uint64_t first = rig_->worker().Send(put);
+  rig_->Settle();
+  EXPECT_FALSE(rig_->worker().Answered(first));
+  EXPECT_EQ(stats().gpu_encode_pages, 0u);
+  // Whoever waits for nothing goes on.
+  rig_->worker().Fill(2, PageOf(2));
+  EXPECT_EQ(rig_->Ask(Spec(WireType::kPut, 2, 2)).result, BlockResult::kOk);
+  EXPECT_FALSE(rig_->worker().Answered(first));
+  gpu_.word = 5;
+  rig_->Settle();
+  EXPECT_EQ(rig_->worker().Answer(first).result, BlockResult::kOk);
+  ExpectPage(1, Tier::kHbm);
+  RequestSpec get = Spec(WireType::kGet, 2, 3);
+  get.gpu_ticket = 6;
+  get.deadline_us = 1000;
+  const uint64_t late = rig_->worker().Send(get);
+  rig_->Settle();
+  EXPECT_FALSE(rig_->worker().Answered(late));
+  rig_->clock.Advance(2000);
+  rig_->Settle();
+  EXPECT_EQ(rig_->worker().Answer(late).result, BlockResult::kTimeout);
+  rig_->ExpectAtRest();
+}
+
+TEST_F(EngineGpuTest, AWorkerThatDiesBeforeItsGpuCameSoFarHoldsNobodyUp) {
+  Start();
+  RequestSpec put = Spec(WireType::kPut, 1);
+  put.gpu_ticket = 5;
+  rig_->worker().Send(put);
+  rig_->Settle();
+  EXPECT_EQ(gpu_.held, 1);
+  rig_->transport->KillPeer(rig_->worker().peer);
+  rig_->Settle();
+  EXPECT_EQ(gpu_.held, 0);
+  rig_->ExpectAtRest();
+}
+
 TEST_F(EngineGpuTest, AHostWorkerGetsThePageOverDram) {
   Start();
   Put(1);

@@ -29,12 +29,12 @@ bool Parses(const std::vector<uint8_t>& packet, UdsFrame* out) {
   if (!ParseUdsFrame(Bytes(copy.get(), packet.size()), &frame)) return false;
   uint64_t sum = 0;
   size_t read = 0;
-  for (const Bytes view : {frame.message, frame.share, frame.event}) {
+  for (const Bytes view : {frame.message, frame.share}) {
     for (const uint8_t byte : view) sum += byte;
     read += view.size();
   }
   EXPECT_LE(sum, 255u * read);
-  frame.message = frame.share = frame.event = {};
+  frame.message = frame.share = {};
   *out = frame;
   return true;
 }
@@ -50,8 +50,7 @@ std::vector<uint8_t> Share(uint64_t allocation = 8192, uint64_t offset = 512,
 }
 
 std::vector<uint8_t> LendGpu(uint64_t file, const std::vector<uint8_t>& share) {
-  const std::vector<uint8_t> event(kUdsGpuEventBytes, 0x55);
-  return Packet({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share, .event = event});
+  return Packet({.kind = UdsFrameKind::kLendGpu, .file = file, .share = share});
 }
 
 std::vector<std::vector<uint8_t>> Samples() {
@@ -123,7 +122,6 @@ TEST(UdsFrames, SharesOfGpuMemoryMustLieInTheirAllocation) {
   EXPECT_EQ(frame.kind, UdsFrameKind::kLendGpu);
   EXPECT_EQ(frame.value, 4096u);
   EXPECT_EQ(frame.share.data(), packet.data() + kUdsHeaderBytes);
-  EXPECT_EQ(frame.event, Bytes(packet).last(kUdsGpuEventBytes));
   EXPECT_TRUE(Parses(LendGpu(1, Share(8192, 0, 8192)), &frame));
   EXPECT_TRUE(Parses(LendGpu(1, Share(UINT64_MAX, UINT64_MAX - 1, 1)), &frame));
   EXPECT_FALSE(Parses(LendGpu(0, Share()), &frame));

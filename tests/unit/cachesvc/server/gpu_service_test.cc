@@ -53,7 +53,7 @@ class GpuServiceTest : public ::testing::Test {
     ASSERT_TRUE(attached.ok()) << attached;
   }
   GpuOffer Offer(uint64_t token, const GpuShare& share) {
-    return {.token = token, .share = EncodeGpuShare(share), .event = {}, .link = nullptr};
+    return {.token = token, .share = EncodeGpuShare(share), .link = nullptr};
   }
   // The next answer, waited for.
   GpuAnswer Answer() {
