@@ -5,7 +5,9 @@
 #include <map>
 #include <mutex>
 
+#include "cachesvc/base/check.h"
 #include "client/src/gpu_side.h"
+#include "crumb/shared_memory.h"
 #include "gpu/device/gpu_worker.h"
 #include "tests/support/host_gpu.h"
 
@@ -43,14 +45,21 @@ absl::StatusOr<GpuShare> ShareOf(const void* address, uint64_t bytes) {
   return absl::InvalidArgumentError("not device memory");
 }
 
+std::unique_ptr<client::SharedMemory> MakeWord() {
+  std::unique_ptr<client::SharedMemory> made;
+  CRUMB_CHECK(client::SharedMemory::Create(4096, &made).ok());
+  return made;
+}
+
 class HostMark final : public client::GpuMark {
  public:
-  const GpuHandle& handle() const override { return handle_; }
-  absl::Status Record(void*) override { return absl::OkStatus(); }
+  int word_fd() const override { return memory_->range().fd; }
+  absl::StatusOr<bool> Idle(void*) override { return true; }  // its streams end at once
+  absl::Status Record(void*, uint64_t) override { return absl::OkStatus(); }
   absl::Status Wait(void*) override { return absl::OkStatus(); }
 
  private:
-  const GpuHandle handle_ = testing::HandleOf({.pid = ::getpid()});
+  std::unique_ptr<client::SharedMemory> memory_ = MakeWord();
 };
 
 class HostSide final : public client::GpuSide {

@@ -32,7 +32,6 @@ TEST_F(UdsGpuTest, ThisLayerReadsSharesAsTheyAreWritten) {
   share.bytes = 1000;
   EXPECT_EQ(WholeUdsGpuShare(EncodeGpuShare(share)), EncodeGpuShare(share));
   EXPECT_EQ(kUdsGpuShareBytes, kGpuShareBytes);
-  EXPECT_EQ(kUdsGpuEventBytes, kGpuHandleBytes);
 }
 
 TEST_F(UdsGpuTest, AllocationsAreLentOnceAndRangesNamedByOffset) {
