@@ -49,8 +49,8 @@ struct WireHeader {  // 64 bytes, in front of every message
   uint16_t slots_per_block = 0;  // per WireBlock, u32 each, right behind it
   PageForm form = PageForm::kRaw;
   uint8_t reserved0 = 0;
-  // Put, get: what the word that the peer lends with its GPU memory must have reached before that is
-  // touched; 0: nothing.
+  // Put, get: what the word that the peer lends with its GPU memory must have reached before that
+  // is touched; 0: nothing.
   uint64_t gpu_ticket = 0;
   uint64_t checksum = 0;  // XXH3-64 of the message with this field zero
 };

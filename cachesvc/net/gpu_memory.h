@@ -69,9 +69,9 @@ class GpuMemory {
   virtual GpuLink* LinkOf(PeerId peer, uint32_t region_set) const = 0;
   // Device addresses of the set's regions, in their order. REQUIRES: LinkOf is not null.
   virtual std::vector<uint64_t> AddressesOf(PeerId peer, uint32_t region_set) const = 0;
-  // Whether the peer's GPU has come as far as a request says (WireHeader::gpu_ticket): a load. False
-  // for ever where the peer lent no word. WHY no event of CUDA's: one of a worker that was killed
-  // never comes, and a stream that waits for it holds up others (measured on an H200).
+  // Whether the peer's GPU has come as far as a request says (WireHeader::gpu_ticket): a load.
+  // False for ever where the peer lent no word. WHY no event of CUDA's: one of a worker that was
+  // killed never comes, and a stream that waits for it holds up others (measured on an H200).
   virtual bool Reached(PeerId peer, uint64_t ticket) const = 0;
   // kOk: the set stays mapped until Release, whatever becomes of the peer, and counts as one of its
   // transfers; its kPeerDown comes after the Release. Else nothing is held: kBusy, kUnavailable,

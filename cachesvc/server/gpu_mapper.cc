@@ -76,9 +76,8 @@ absl::StatusOr<std::shared_ptr<GpuLink>> WorkerGpus::Impl::LinkFor(const GpuOffe
     CRUMB_TRY(parts.prepare(device));
     prepared.insert(device);
   }
-  return parts.gpus->MakeLink({.device = device,
-                               .slices_from = parts.dram.data(),
-                               .slice_bytes = kRegisterSliceBytes});
+  return parts.gpus->MakeLink(
+      {.device = device, .slices_from = parts.dram.data(), .slice_bytes = kRegisterSliceBytes});
 }
 
 absl::Status WorkerGpus::Impl::Open(const GpuOffer& offer, GpuMapping* out) {
