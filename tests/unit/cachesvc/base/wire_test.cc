@@ -85,7 +85,6 @@ TEST(Wire, RefusesEveryFieldOutOfRange) {
       {"form", [](WireHeader& h) { h.form = static_cast<PageForm>(3); }, nullptr},
       {"packed without length", [](WireHeader& h) { h.form = PageForm::kPacked; }, nullptr},
       {"reserved0", [](WireHeader& h) { h.reserved0 = 1; }, nullptr},
-      {"reserved1", [](WireHeader& h) { h.reserved1 = 1; }, nullptr},
       {"lookup with slots", [](WireHeader& h) { h.type = WireType::kLookup; }, nullptr},
       {"cancel with blocks", [](WireHeader& h) { h.type = WireType::kCancel; }, nullptr},
       {"provenance", nullptr, [](WireBlock& b) { b.provenance = static_cast<Provenance>(3); }},
