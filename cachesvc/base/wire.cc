@@ -104,7 +104,9 @@ WireCheck CheckRequestHeader(const WireHeader& header, const TypeRules& rules) {
 
 bool BlockIsValid(const WireHeader& header, const TypeRules& rules, const WireBlock& block) {
   if (block.provenance > Provenance::kTranscoded) return false;
-  if (block.reserved0 != 0 || block.reserved1 != 0) return false;
+  if (block.reserved0 != 0) return false;
+  const bool packed = header.type == WireType::kPut && header.form == PageForm::kPacked;
+  if (block.codec_tag != 0 && !packed) return false;
   if (rules.value_bytes_any) return true;
   const bool carries = header.type == WireType::kPut && header.form != PageForm::kRaw;
   return carries == (block.value_bytes > 0);

@@ -64,10 +64,13 @@ struct WireBlock {  // 48 bytes, then slots_per_block x u32
   uint16_t part = 0;
   Provenance provenance = Provenance::kPrefill;
   uint8_t reserved0 = 0;
-  uint16_t reserved1 = 0;
+  uint16_t codec_tag = 0;    // put of packed pages: CodecTag of what packed them; 0 = unsaid
   uint32_t value_bytes = 0;  // packed and page forms: length at the slot; raw: 0
 };
 static_assert(sizeof(WireBlock) == 48);
+
+// Tells the codecs of one layout apart. Not 0.
+constexpr uint16_t CodecTag(uint64_t codec_id) { return static_cast<uint16_t>(codec_id | 1); }
 
 struct WireBlockReply {  // 16 bytes each, behind the header of a reply
   BlockResult result = BlockResult::kMiss;

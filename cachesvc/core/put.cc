@@ -129,7 +129,10 @@ bool EngineImpl::PutStage(Block& block) {
   const PartShape& part = block.binding->part(block.wire.part);
   if (block.form != PageForm::kRaw) {
     uint64_t payload_bytes = CodecOf(block).payload_bytes;
-    if (block.form == PageForm::kPacked && block.wire.value_bytes != payload_bytes) {
+    // Another tag: packed by what this layout had once.
+    const uint16_t tag = block.wire.codec_tag;
+    const bool other = tag != 0 && tag != CodecTag(CodecOf(block).id);
+    if (block.form == PageForm::kPacked && (other || block.wire.value_bytes != payload_bytes)) {
       return Finish(block, BlockResult::kMismatch), false;
     }
     if (block.form == PageForm::kPage) {

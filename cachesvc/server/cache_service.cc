@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/base/page_header.h"
+#include "cachesvc/server/codecs_call.h"
 #include "cachesvc/server/get_call.h"
 #include "cachesvc/server/put_call.h"
 #include "cachesvc/server/rpc_convert.h"
@@ -127,6 +128,7 @@ grpc::ServerUnaryReactor* CacheService::Hello(grpc::CallbackServerContext* call,
   reply->set_data_socket(context_->data_socket);
   reply->set_value_bytes_max(kRawPageBytesMax + kPageHeaderBytes);
   reply->set_blocks_per_request_max(kBlocksPerRequestMax);
+  reply->set_codec_place(context_->codec_place);
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   const bool posted = context_->shard.Post([this, id = *session, reactor](const ShardView& view) {
     const absl::Status opened = view.engine.OpenSession(id, kDefaultTenant);
@@ -194,6 +196,11 @@ grpc::ServerUnaryReactor* CacheService::ListLayouts(grpc::CallbackServerContext*
     if (layout->tenant == *tenant) *reply->add_layouts() = ToProto(*layout);
   }
   return End(call, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::CodecsChunk>* CacheService::GetCodecs(
+    grpc::CallbackServerContext* call, const v1::GetCodecsRequest* request) {
+  return StartGetCodecs(context_, call, *request);
 }
 
 grpc::ServerUnaryReactor* CacheService::RegisterRegions(grpc::CallbackServerContext* call,

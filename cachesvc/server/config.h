@@ -58,7 +58,7 @@ struct CodecConfig {
 
 struct GpuConfig {
   bool enabled = true;
-  std::string codec_place;  // auto, daemon
+  std::string codec_place;  // auto, daemon, worker
   std::string share_pool;   // off
 };
 

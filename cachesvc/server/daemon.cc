@@ -373,6 +373,7 @@ void Daemon::Impl::FillTables(Snapshot* snapshot) {
   snapshot->rpcs_refused = rpc->refused.load(std::memory_order_relaxed);
   snapshot->gpu_on = gpu->on();
   snapshot->gpu_description = gpu->report().gpu;
+  snapshot->gpu_codec_place = gpu->report().codec_place;
   snapshot->hbm_description = gpu->report().hbm;
   snapshot->hbm_bytes = gpu->report().hbm_bytes;
   snapshot->gpu_free_bytes = gpu->free_bytes();
@@ -459,7 +460,8 @@ absl::Status Daemon::Start() {
                              .version = Version(),
                              .ucx = d.report.ucx_on,
                              .ucx_transports = d.report.ucx_on ? d.report.ucx : "",
-                             .data_socket = d.report.data_socket_on ? d.report.data_socket : ""});
+                             .data_socket = d.report.data_socket_on ? d.report.data_socket : "",
+                             .codec_place = d.gpu->report().codec_place});
   d.gpu->SetPrepare([&d](int device) { return d.PrepareGpu(device); });
   CRUMB_ASSIGN(d.grpc, GrpcServer::Start(d.rpc.get()));
   d.LogStart();

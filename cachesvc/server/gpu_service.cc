@@ -11,6 +11,13 @@ namespace {
 
 constexpr uint64_t kHbmStagingBytes = 2 * kPageAlignment;  // nothing is staged there
 
+// WHY: without MPS kernels of two processes on one GPU take turns, milliseconds long, while copies
+// between a worker and its host's memory do not.
+const char* PlaceOf(const Config& config, bool mps) {
+  if (config.gpu.codec_place == "daemon") return "daemon";
+  return config.gpu.codec_place == "auto" && mps ? "daemon" : "worker";
+}
+
 absl::Status Named(const char* key, const absl::Status& status) {
   const std::string text(status.message());
   return absl::Status(status.code(), text.starts_with(key) ? text : absl::StrCat(key, ": ", text));
@@ -43,6 +50,7 @@ bool GpuService::asked() const {
 absl::Status GpuService::Without(const absl::Status& why) {
   if (asked()) return Named("pool.hbm_bytes", why);
   report_.on = false;
+  report_.codec_place = "worker";
   report_.gpu = absl::StrCat("off: ", std::string(why.message()));
   report_.hbm = "off: no GPU is used";
   report_.hbm_bytes = 0;
@@ -79,8 +87,10 @@ absl::Status GpuService::OpenDevice(const Opener& open) {
   }
   free_bytes_.store(memory->free_bytes);
   report_.on = true;
+  report_.codec_place = PlaceOf(config_, info.mps);
   report_.gpu = absl::StrCat("GPU ", device_, " ", info.name, ", ", info.memory_bytes >> 20, " MiB",
-                             info.mps ? ", shared by MPS" : "", "; the codec runs in the daemon");
+                             info.mps ? ", shared by MPS" : "", "; the codec runs in the ",
+                             report_.codec_place, config_.gpu.codec_place == "auto" ? "" : " (gpu.codec_place)");
   codecs_ = std::make_unique<GpuCodecs>(gpus_.get());
   codecs_->Use(device_);
   return absl::OkStatus();

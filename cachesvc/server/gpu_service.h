@@ -25,6 +25,8 @@ namespace crumb {
 // What is on; does not change after the start.
 struct GpuReport {
   bool on = false;
+  // Who packs and unpacks where the worker does not say: "daemon" or "worker".
+  std::string codec_place = "worker";
   std::string gpu;  // one line, or why it is off
   std::string hbm;  // the same of the HBM tier
   uint64_t hbm_bytes = 0;

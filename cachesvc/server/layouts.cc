@@ -252,6 +252,30 @@ absl::StatusOr<std::shared_ptr<const BoundLayout>> Registrar::Install(const Requ
   return bound;
 }
 
+absl::StatusOr<Registrar::Codecs> Registrar::CodecsOf(uint32_t handle) const {
+  const auto found = bindings_.find(handle);
+  if (found == bindings_.end() || found->second.ladder.empty()) {
+    return absl::NotFoundError(absl::StrCat("layout ", handle, " has no codecs: register it"));
+  }
+  const LayoutBinding& binding = found->second;
+  Codecs codecs;
+  codecs.put = binding.ladder[0].front()->descriptor();
+  codecs.effort = binding.effort;
+  codecs.packs_known = !binding.windows.on;
+  codecs.packs_unknown = PrecisionOf(codecs.put.kind) <= binding.unknown_position_precision ||
+                         binding.layout->identity().k_before_rope;
+  std::vector<Sha256> known;
+  for (const auto& reader : binding.readers[0]) {
+    codecs.readers.push_back(reader->descriptor());
+    const Sha256& hash = reader->descriptor().rotation_set;
+    if (hash == Sha256{} || std::find(known.begin(), known.end(), hash) != known.end()) continue;
+    known.push_back(hash);
+    CRUMB_ASSIGN(std::shared_ptr<const RotationSet> set, catalog_->LoadRotation(hash));
+    codecs.rotations.push_back(std::move(set));
+  }
+  return codecs;
+}
+
 std::string Registrar::MissingFile(uint64_t identity_prefix, uint64_t codec_id) const {
   bool known = false;
   for (const auto& [handle, binding] : bindings_) {

@@ -82,6 +82,17 @@ class Registrar {
     Identity identity;
     CodecWish wish;
   };
+  // What a worker needs to do the codecs' work itself. NOT_FOUND: no layout is bound to `handle`.
+  struct Codecs {
+    CodecDescriptor put;
+    std::vector<CodecDescriptor> readers;
+    Effort effort = Effort::kNormal;
+    bool packs_known = false;    // pages that say where they start are not kept raw
+    bool packs_unknown = false;  // the others are packed by `put`, too
+    std::vector<std::shared_ptr<const RotationSet>> rotations;  // that they name, each once
+  };
+  absl::StatusOr<Codecs> CodecsOf(uint32_t handle) const;
+
   // ALREADY_EXISTS if the identity is registered under another name or with another codec, with
   // the remedy. An empty name or codec means: as it is. What the daemon chooses may change, with
   // its configuration and rotation sets; pages stored before stay readable.

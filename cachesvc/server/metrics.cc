@@ -322,7 +322,8 @@ void AddGpu(const Snapshot& snapshot, Families* out) {
   if (!snapshot.gpu_on) return;
   out->Gauge("crumb_gpu_lost", "1 once a GPU is lost: the process ends.",
              snapshot.gpu_fault.empty() ? 0 : 1);
-  out->Gauge("crumb_gpu_codec_place", "1 for where kernels run.", 1, {{"place", "daemon"}});
+  out->Gauge("crumb_gpu_codec_place", "1 for where kernels run.", 1,
+             {{"place", snapshot.gpu_codec_place}});
   out->Gauge("crumb_gpu_memory_bytes", "Of the GPU with the HBM tier.",
              static_cast<double>(snapshot.hbm_bytes), {{"kind", "arena"}});
   Families::Gauge(&out->list().back(), static_cast<double>(snapshot.gpu_free_bytes),

@@ -40,6 +40,7 @@ struct RpcContext {
   bool ucx = false;
   std::string ucx_transports;
   std::string data_socket;  // empty: none
+  std::string codec_place;  // of GPUs
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> next_request{1};
   std::atomic<uint64_t> in_flight{0};

@@ -62,6 +62,7 @@ struct Snapshot {
   std::string ucx_description;  // or why it is off
   bool gpu_on = false;
   std::string gpu_description;  // or why it is off
+  std::string gpu_codec_place;  // "daemon" or "worker"
   std::string hbm_description;  // the same of the HBM tier
   uint64_t hbm_bytes = 0;
   uint64_t gpu_free_bytes = 0;

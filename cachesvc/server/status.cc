@@ -121,7 +121,7 @@ ordered_json Gpu(const Snapshot& snapshot) {
           {"description", snapshot.gpu_description},
           {"hbm", snapshot.hbm_description},
           {"fault", snapshot.gpu_fault},
-          {"codec_place", snapshot.gpu_on ? "daemon" : ""},
+          {"codec_place", snapshot.gpu_codec_place},
           {"hbm_bytes", snapshot.hbm_bytes},
           {"free_bytes", snapshot.gpu_free_bytes},
           {"workers", snapshot.lent.gpu_links},

@@ -117,13 +117,25 @@ Status Client::RegisterGpuRegions(const Layout& layout, const GpuRegions& region
                                                    .call = kCall},
                                *entry->shape);
   if (!places.ok()) return ToStatus(places.status());
-  const absl::StatusOr<uint32_t> set = impl_->core.LendGpu(layout.handle, **places);
+  const absl::StatusOr<uint32_t> set = impl_->core.LendGpu(layout.handle, **places, regions.place);
   // Memory that cannot be shared is a wrong argument here, not a page of another layout.
   if (absl::IsFailedPrecondition(set.status())) {
     return Refused(Code::kInvalid, std::string(set.status().message()));
   }
   if (!set.ok()) return ToStatus(set.status());
   *region_set = *set;
+  return {};
+}
+
+Status Client::DescribeGpuRegions(uint32_t region_set, GpuRegionsInfo* out) const {
+  const Session& session = impl_->core.session();
+  const Lent* lent = session.FindLent(region_set);
+  if (lent == nullptr || !lent->memory->gpu()) {
+    return Refused(Code::kInvalid, "DescribeGpuRegions: no region set of GPU memory");
+  }
+  if (!session.open()) return Refused(Code::kUnavailable, "the daemon was lost; Reconnect");
+  CodecPlaced placed = session.PlacedAt(region_set);
+  *out = {.place = placed.place, .note = std::move(placed.note)};
   return {};
 }
 

@@ -50,8 +50,10 @@ absl::Status CheckClientOptions(const Options& options) {
   if (options.spin_us > kSpinUsMax) {
     return absl::InvalidArgumentError(absl::StrCat("spin_us is at most ", kSpinUsMax));
   }
-  if (options.bounce_bytes == 0 || options.bytes_in_flight_max == 0) {
-    return absl::InvalidArgumentError("bounce_bytes and bytes_in_flight_max must not be 0");
+  if (options.bounce_bytes == 0 || options.staging_bytes == 0 ||
+      options.bytes_in_flight_max == 0) {
+    return absl::InvalidArgumentError(
+        "bounce_bytes, staging_bytes and bytes_in_flight_max must not be 0");
   }
   return CheckRange("requests_in_flight_max", options.requests_in_flight_max, kRequestsMax);
 }
@@ -59,7 +61,6 @@ absl::Status CheckClientOptions(const Options& options) {
 ClientCore::ClientCore(const Options& options, std::string server, Seams seams)
     : options_(options),
       clock_(*seams.clock),
-      gpu_(seams.gpu),
       rng_(seams.seed),
       breaker_({.failures = options.breaker_failures,
                 .open_us = uint64_t{options.breaker_open_ms} * 1000,
@@ -71,7 +72,9 @@ ClientCore::ClientCore(const Options& options, std::string server, Seams seams)
                 .layouts = {},
                 .lent = {},
                 .shared = {},
-                .gate = nullptr},
+                .gate = nullptr,
+                .gpu = seams.gpu,
+                .clock = seams.clock},
                std::move(seams.opener), clock_, &rng_),
       table_({.requests = options.requests_in_flight_max, .bytes = options.bytes_in_flight_max}) {}
 
@@ -130,6 +133,12 @@ absl::Status ClientCore::Build(const Asked& asked, PlaneRequest* out) {
     if (input.lent->layout != asked.layout) {
       return absl::InvalidArgumentError(absl::StrCat(
           "region set ", asked.region_set, " was lent for another layout; lend it for this one"));
+    }
+    if (input.lent->memory->gpu() && asked.options.form != Form::kRaw &&
+        session_.PlacedAt(asked.region_set).place == CodecPlace::kWorker) {
+      return absl::InvalidArgumentError(
+          "form: a region set whose codec runs in the worker moves raw pages; register it with "
+          "GpuRegions::place kDaemon for the others");
     }
     if (const std::string why = session_.RefusalOf(asked.region_set); !why.empty()) {
       return absl::InvalidArgumentError(
@@ -233,9 +242,9 @@ Status ClientCore::Unlend(uint32_t region_set) {
   return {};
 }
 
-absl::StatusOr<uint32_t> ClientCore::LendGpu(uint32_t layout, const LentMemory& places) {
-  CRUMB_CHECK(gpu_ != nullptr);
-  return session_.LendGpu(layout, places, gpu_);
+absl::StatusOr<uint32_t> ClientCore::LendGpu(uint32_t layout, const LentMemory& places,
+                                             CodecPlace place) {
+  return session_.LendGpu(layout, places, place);
 }
 
 void ClientCore::Lose() {
@@ -321,7 +330,8 @@ uint64_t ClientCore::NextWakeUs(uint64_t now_us) const {
     return std::max<uint64_t>(next_us, 1);
   }
   if (table_.empty()) return 0;
-  return std::min(table_.next_give_up_us(), now_us + kAskLifeAfterUs);
+  return std::min({table_.next_give_up_us(), now_us + kAskLifeAfterUs,
+                   session_.plane()->NextPollUs(now_us)});
 }
 
 // Afterwards the waker's fd is readable exactly when there may be something to drain.

@@ -49,7 +49,8 @@ class ClientCore {
   size_t Drain(uint32_t timeout_ms, std::vector<Completion>* out);
   void Recycle(std::vector<Completion>* completions) { table_.Recycle(completions); }
   Status Unlend(uint32_t region_set);
-  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places);
+  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places,
+                                   CodecPlace place = CodecPlace::kAuto);
 
   Session& session() { return session_; }
   const Session& session() const { return session_; }
@@ -76,7 +77,6 @@ class ClientCore {
 
   const Options options_;
   const Clock& clock_;
-  GpuSide* const gpu_;
   Rng rng_;
   Breaker breaker_;
   Waker waker_;

@@ -135,6 +135,23 @@ absl::StatusOr<std::vector<v1::LayoutInfo>> Control::ListLayouts() {
   return std::vector<v1::LayoutInfo>(reply.layouts().begin(), reply.layouts().end());
 }
 
+absl::StatusOr<LayoutCodecs> Control::GetCodecs(uint32_t layout_handle) {
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
+  v1::GetCodecsRequest request;
+  request.set_session(session());
+  request.set_layout_handle(layout_handle);
+  const auto reader = stub_->GetCodecs(call.context(), request);
+  CodecsReader codecs;
+  v1::CodecsChunk chunk;
+  absl::Status taken;
+  while (taken.ok() && reader->Read(&chunk)) taken = codecs.Take(chunk);
+  if (!taken.ok()) call.context()->TryCancel();
+  const grpc::Status status = reader->Finish();
+  CRUMB_TRY(taken);
+  CRUMB_TRY(channel_.Explain(status, "GetCodecs"));
+  return codecs.Finish();
+}
+
 absl::Status Control::RegisterRegions(v1::RegisterRegionsRequest request) {
   Call call(channel_, options_.stopper.get(), options_.deadline_ms);
   request.set_session(session());

@@ -11,6 +11,7 @@
 
 #include "cachesvc/base/status.h"
 #include "client/src/channel.h"
+#include "client/src/layout_codecs.h"
 #include "crumb/v1/cache.grpc.pb.h"
 
 namespace crumb::client {
@@ -50,6 +51,7 @@ class Control {
 
   absl::StatusOr<v1::LayoutInfo> RegisterLayout(v1::RegisterLayoutRequest request);
   absl::StatusOr<std::vector<v1::LayoutInfo>> ListLayouts();
+  absl::StatusOr<LayoutCodecs> GetCodecs(uint32_t layout_handle);
   absl::Status RegisterRegions(v1::RegisterRegionsRequest request);
   absl::StatusOr<std::string> ExchangeHello(const std::string& blob);
   absl::StatusOr<v1::PinReply> Pin(v1::PinRequest request);

@@ -86,13 +86,21 @@ class ReplyList {
 // dropped.
 enum class CancelKind : uint8_t { kAnswer, kAbandon };
 
+// Where the codec of a region set runs, and why not elsewhere.
+struct CodecPlaced {
+  CodecPlace place = CodecPlace::kDaemon;
+  std::string note;
+};
+
 struct LendOrder {
   uint32_t region_set = 0;
   uint32_t layout_handle = 0;  // the daemon's
   uint64_t value_bytes_max = 0;
   const LentMemory* memory = nullptr;
   const SharedMap* shared = nullptr;
-  const GpuGate* gate = nullptr;  // of GPU memory; else null
+  const GpuGate* gate = nullptr;          // of GPU memory; else null
+  const crumb::Layout* layout = nullptr;  // of GPU memory
+  CodecPlace place = CodecPlace::kAuto;
 };
 
 class Plane {
@@ -108,9 +116,13 @@ class Plane {
   // Prepares for sleep on wake_fd; false = there is work, poll again.
   virtual bool Arm() = 0;
   virtual int wake_fd() const = 0;
+  // When to Poll again although wake_fd says nothing; UINT64_MAX: never.
+  virtual uint64_t NextPollUs(uint64_t /*now_us*/) const { return UINT64_MAX; }
   // Makes lent memory reachable under `region_set`. A plane that moves no GPU memory refuses it.
   virtual absl::Status Lend(const LendOrder& order) = 0;
   virtual void Unlend(uint32_t region_set) = 0;
+  // Of lent GPU memory.
+  virtual CodecPlaced PlacedAt(uint32_t /*region_set*/) const { return {}; }
   // The other side is gone; nothing will be answered any more.
   virtual bool lost() const = 0;
 };

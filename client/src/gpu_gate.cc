@@ -19,6 +19,10 @@ absl::Status Named(const absl::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<WorkerGpu>> GpuSide::OpenWorkerGpu(const GpuUuid&) {
+  return absl::UnimplementedError("this client library was built without CUDA");
+}
+
 absl::StatusOr<std::shared_ptr<GpuGate>> GpuGate::Open(GpuSide* side, const GpuUuid& device) {
   CRUMB_ASSIGN(std::unique_ptr<GpuMark> mark, side->MakeMark(device));
   return std::shared_ptr<GpuGate>(new GpuGate(device, std::move(mark)));

@@ -23,6 +23,10 @@ class GpuGate {
   // Before a request is sent: what it names, so that the daemon starts behind what is on `stream`
   // now; 0: nothing is. Waits for nothing. INVALID_ARGUMENT says whose stream it must be.
   absl::StatusOr<uint64_t> Pass(void* stream);
+  // Puts a wait for the last Pass on a stream of this process.
+  absl::Status Follow(void* stream) const {
+    return last_ == 0 ? absl::OkStatus() : mark_->Wait(stream);
+  }
 
  private:
   GpuGate(const GpuUuid& device, std::unique_ptr<GpuMark> mark)

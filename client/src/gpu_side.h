@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cachesvc/base/status.h"
+#include "client/src/worker_gpu.h"
 #include "gpu/device/gpu_share.h"
 
 namespace crumb::client {
@@ -31,6 +32,8 @@ class GpuSide {
   // the message has the remedy. UNIMPLEMENTED: this library has no CUDA.
   virtual absl::StatusOr<GpuShare> Share(const void* address, uint64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<GpuMark>> MakeMark(const GpuUuid& device) = 0;
+  // Any thread. UNIMPLEMENTED: as Share.
+  virtual absl::StatusOr<std::unique_ptr<WorkerGpu>> OpenWorkerGpu(const GpuUuid& device);
 };
 
 std::unique_ptr<GpuSide> MakeGpuSide();

@@ -3,8 +3,11 @@
 
 #include "client/src/gpu_side.h"
 #include "crumb/shared_memory.h"
+#include "gpu/codec/cuda_link.h"
+#include "gpu/device/cuda_scope.h"
 #include "gpu/device/cuda_share.h"
 #include "gpu/device/cuda_word.h"
+#include "gpu/pool/cuda_registered.h"
 
 namespace crumb::client {
 namespace {
@@ -42,6 +45,38 @@ class CudaMark final : public GpuMark {
   GpuEvent event_;  // between streams of this process
 };
 
+class CudaWorkerGpu final : public WorkerGpu {
+ public:
+  explicit CudaWorkerGpu(int device) : device_(device) {}
+
+  void Run(const std::function<void()>& work) override {
+    const CudaScope current(device_);
+    work();
+  }
+  absl::StatusOr<std::shared_ptr<void>> RegisterHost(MutableBytes memory) override {
+    const CudaScope current(device_);
+    CRUMB_ASSIGN(RegisteredMemory made, RegisteredMemory::Create(device_, memory));
+    return std::shared_ptr<void>(std::make_shared<RegisteredMemory>(std::move(made)));
+  }
+  absl::StatusOr<std::shared_ptr<GpuLink>> MakeLink(
+      std::function<absl::Status(StreamHandle)> wait_for_worker) override {
+    const CudaScope current(device_);
+    CudaLinkOptions options;
+    options.device = device_;
+    options.wait_for_worker = std::move(wait_for_worker);
+    return MakeCudaLink(options);
+  }
+  std::vector<GpuCodecMade> MakeCodecs(
+      const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
+      const std::shared_ptr<const RotationSet>& rotations) override {
+    const CudaScope current(device_);
+    return MakeCudaCodecs(shape, descriptors, rotations, device_);
+  }
+
+ private:
+  const int device_;
+};
+
 class CudaSide final : public GpuSide {
  public:
   absl::StatusOr<GpuShare> Share(const void* address, uint64_t bytes) override {
@@ -56,6 +91,10 @@ class CudaSide final : public GpuSide {
     CRUMB_ASSIGN(GpuWord word, GpuWord::Create(device, memory->data()));
     CRUMB_ASSIGN(GpuEvent event, GpuEvent::Create(device));
     return std::make_unique<CudaMark>(std::move(memory), std::move(word), std::move(event));
+  }
+  absl::StatusOr<std::unique_ptr<WorkerGpu>> OpenWorkerGpu(const GpuUuid& uuid) override {
+    CRUMB_ASSIGN(const int device, DeviceOf(uuid));
+    return std::make_unique<CudaWorkerGpu>(device);
   }
 };
 

@@ -53,6 +53,8 @@ class LentMemory {
 
   const RegionSetSpec& spec() const { return set_.spec(); }
   bool contiguous() const { return set_.contiguous(); }
+  // Tensors of a part, of a rank that holds it; else none.
+  std::vector<TensorPlace> PlacesOf(uint32_t part) const { return set_.PlacesOf(part); }
   uint32_t slots() const { return spec().slots; }
   uint32_t slots_per_block() const { return spec().slots_per_block; }
   // What touches bytes REQUIRES !gpu().

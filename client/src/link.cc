@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "client/src/address.h"
+#include "client/src/codec_plane.h"
 #include "client/src/grpc_plane.h"
 #include "client/src/ucx_plane.h"
 #include "client/src/uds_plane.h"
@@ -85,20 +87,23 @@ uint64_t ValueBytesMax(const LayoutEntry& layout, const LentMemory& memory) {
 }  // namespace
 
 LendOrder OrderFor(const LinkPlan& plan, uint32_t region_set, const LayoutEntry& layout,
-                   const LentMemory& memory) {
+                   const Lent& lent) {
+  const LentMemory& memory = *lent.memory;
   return {.region_set = region_set,
           .layout_handle = layout.daemon_handle,
           .value_bytes_max = ValueBytesMax(layout, memory),
           .memory = &memory,
           .shared = &plan.shared,
-          .gate = memory.gpu() ? plan.gate.get() : nullptr};
+          .gate = memory.gpu() ? plan.gate.get() : nullptr,
+          .layout = layout.shape.get(),
+          .place = lent.place};
 }
 
 absl::Status LendAgain(const LinkPlan& plan, Link* link) {
   for (const auto& [region_set, lent] : plan.lent) {
     const LayoutEntry& layout = link->layouts[lent.layout - 1];
     if (layout.daemon_handle == 0) continue;
-    const absl::Status taken = link->plane->Lend(OrderFor(plan, region_set, layout, *lent.memory));
+    const absl::Status taken = link->plane->Lend(OrderFor(plan, region_set, layout, lent));
     // A daemon that came back without its GPU still serves what lies in host memory.
     const bool only_this = lent.memory->gpu() && !absl::IsUnavailable(taken);
     if (!taken.ok() && !only_this) return taken;
@@ -131,6 +136,20 @@ absl::StatusOr<Link> OpenLink(const LinkPlan& plan) {
                                             .deadline_ms = options.deadline_ms}));
   CRUMB_ASSIGN(NamedPlane plane, OpenPlane(plan, link.control.get()));
   link.plane = std::move(plane.plane);
+  // WHY over a unix socket alone: packed pages lie in memory that both processes map.
+  if (plan.gpu != nullptr && absl::StartsWith(plane.name, "shm ")) {
+    link.plane = std::make_unique<CodecPlane>(
+        CodecPlaneParts{.inner = std::move(link.plane),
+                        .gpu = plan.gpu,
+                        .clock = plan.clock,
+                        .daemon_place = link.control->hello().codec_place() == "worker"
+                                            ? CodecPlace::kWorker
+                                            : CodecPlace::kDaemon,
+                        .staging_bytes = options.staging_bytes,
+                        .get_codecs = [control = link.control.get()](uint32_t layout) {
+                          return control->GetCodecs(layout);
+                        }});
+  }
   link.name = std::move(plane.name);
   CRUMB_TRY(RestoreLayouts(plan, &link));
   CRUMB_TRY(LendAgain(plan, &link));

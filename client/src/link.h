@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cachesvc/base/clock.h"
 #include "client/src/control.h"
 #include "client/src/data_plane.h"
 #include "client/src/layout_spec.h"
@@ -21,6 +22,7 @@ namespace crumb::client {
 struct Lent {
   uint32_t layout = 0;  // the client's handle
   std::shared_ptr<const LentMemory> memory;
+  CodecPlace place = CodecPlace::kAuto;  // of GPU memory, as asked for
 };
 
 // Copies, so that the owner may change its own meanwhile.
@@ -32,6 +34,8 @@ struct LinkPlan {
   std::map<uint32_t, Lent> lent;     // by region set
   SharedMap shared;
   std::shared_ptr<GpuGate> gate;  // made with the first GPU memory
+  GpuSide* gpu = nullptr;         // null: nobody lends GPU memory
+  const Clock* clock = nullptr;
 };
 
 struct Link {
@@ -57,9 +61,9 @@ absl::StatusOr<Link> OpenLink(const LinkPlan& plan);
 // daemon refuses goes into `refused`.
 absl::Status LendAgain(const LinkPlan& plan, Link* link);
 
-// Lends `memory` of `layout`; what it points to is the plan's and the caller's.
+// Lends `lent` of `layout`; what it points to is the plan's and the caller's.
 LendOrder OrderFor(const LinkPlan& plan, uint32_t region_set, const LayoutEntry& layout,
-                   const LentMemory& memory);
+                   const Lent& lent);
 
 }  // namespace crumb::client
 

@@ -148,11 +148,11 @@ const LayoutEntry* Session::FindLayout(uint32_t handle) const {
   return handle == 0 || handle > plan_.layouts.size() ? nullptr : &plan_.layouts[handle - 1];
 }
 
-absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const LentMemory> memory) {
-  const LayoutEntry* entry = FindLayout(layout);
+absl::StatusOr<uint32_t> Session::Lend(Lent lent) {
+  const LayoutEntry* entry = FindLayout(lent.layout);
   if (entry == nullptr || entry->daemon_handle == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layout handle ", layout, " is not registered in this session"));
+        absl::StrCat("layout handle ", lent.layout, " is not registered in this session"));
   }
   if (!open()) return absl::UnavailableError("the daemon was lost; Reconnect");
   uint32_t region_set = 1;
@@ -160,14 +160,16 @@ absl::StatusOr<uint32_t> Session::Lend(uint32_t layout, std::shared_ptr<const Le
   if (region_set > kRegionSetsMax) {
     return absl::ResourceExhaustedError("too many region sets; Unlend some");
   }
-  CRUMB_TRY(link_.plane->Lend(OrderFor(plan_, region_set, *entry, *memory)));
+  CRUMB_TRY(link_.plane->Lend(OrderFor(plan_, region_set, *entry, lent)));
   link_.refused.erase(region_set);  // of another set that had the number
-  plan_.lent[region_set] = {.layout = layout, .memory = std::move(memory)};
+  plan_.lent[region_set] = std::move(lent);
   return region_set;
 }
 
 absl::StatusOr<uint32_t> Session::LendGpu(uint32_t layout, const LentMemory& places,
-                                          GpuSide* side) {
+                                          CodecPlace place) {
+  GpuSide* const side = plan_.gpu;
+  CRUMB_CHECK(side != nullptr);
   std::vector<GpuShare> shares;
   for (const Region& region : places.spec().regions) {
     const auto* address = reinterpret_cast<const void*>(static_cast<uintptr_t>(region.address));
@@ -184,7 +186,9 @@ absl::StatusOr<uint32_t> Session::LendGpu(uint32_t layout, const LentMemory& pla
   if (plan_.gate == nullptr) {
     CRUMB_ASSIGN(plan_.gate, GpuGate::Open(side, shares[0].device));
   }
-  return Lend(layout, LentMemory::OnGpu(places, std::move(shares)));
+  return Lend(Lent{.layout = layout,
+                   .memory = LentMemory::OnGpu(places, std::move(shares)),
+                   .place = place});
 }
 
 std::string Session::RefusalOf(uint32_t region_set) const {

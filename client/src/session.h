@@ -42,6 +42,7 @@ class Session {
 
   Control* control() { return link_.control.get(); }
   Plane* plane() { return link_.plane.get(); }
+  const Plane* plane() const { return link_.plane.get(); }
   const std::string& plane_name() const { return link_.name; }
 
   absl::StatusOr<Layout> RegisterLayout(const LayoutSpec& spec);
@@ -50,15 +51,19 @@ class Session {
   const LayoutEntry* FindLayout(uint32_t handle) const;
 
   absl::Status Share(const SharedRange& range) { return plan_.shared.Add(range); }
-  absl::StatusOr<uint32_t> Lend(uint32_t layout, std::shared_ptr<const LentMemory> memory);
+  absl::StatusOr<uint32_t> Lend(uint32_t layout, std::shared_ptr<const LentMemory> memory) {
+    return Lend(Lent{.layout = layout, .memory = std::move(memory)});
+  }
   // As RegisterGpuRegions says; `places` has device addresses.
-  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places, GpuSide* side);
+  absl::StatusOr<uint32_t> LendGpu(uint32_t layout, const LentMemory& places, CodecPlace place);
   // Of GPU memory that was lent; null: there is none.
   GpuGate* gate() { return plan_.gate.get(); }
   const Lent* FindLent(uint32_t region_set) const;
   // Why this session does not know lent memory; empty: it does.
   std::string RefusalOf(uint32_t region_set) const;
   void Unlend(uint32_t region_set);
+  // REQUIRES: open().
+  CodecPlaced PlacedAt(uint32_t region_set) const { return link_.plane->PlacedAt(region_set); }
 
  private:
   struct Helper {
@@ -70,6 +75,7 @@ class Session {
   bool helping() const { return helper_ != nullptr; }
   absl::Status Adopt(absl::StatusOr<Link> opened);
   Layout Keep(LayoutEntry entry);
+  absl::StatusOr<uint32_t> Lend(Lent lent);
 
   LinkPlan plan_;  // what this session has registered, for the next one
   const LinkOpener opener_;

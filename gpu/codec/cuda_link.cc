@@ -18,6 +18,7 @@ struct Areas {
 
 absl::StatusOr<std::shared_ptr<GpuLink>> MakeCudaLink(const CudaLinkOptions& options) {
   GpuLinkParts parts;
+  parts.wait_for_worker = options.wait_for_worker;
   if (options.event.has_value()) {
     CRUMB_ASSIGN(GpuEvent opened, GpuEvent::Open(*options.event, options.device));
     // WHY shared: a function must be copyable.

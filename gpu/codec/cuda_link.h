@@ -4,6 +4,7 @@
 #define CRUMB_GPU_CODEC_CUDA_LINK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,8 @@ struct CudaLinkOptions {
   // Of the worker, which records it before each request. None: no worker writes or reads memory
   // that the link's jobs touch.
   std::optional<GpuHandle> event = std::nullopt;
+  // The same of a worker in this process, instead of `event`: puts its wait on a stream.
+  std::function<absl::Status(StreamHandle)> wait_for_worker = nullptr;
   StreamPriority priority = StreamPriority::kNormal;
   // The DRAM pool, registered in slices (RegisteredMemory). 0: none.
   const uint8_t* slices_from = nullptr;

@@ -43,7 +43,8 @@ GpuDaemon::GpuDaemon(const Options& options) {
       << "listen: {grpc: 127.0.0.1:0, http: 127.0.0.1:0, socket: " << dir_.path() << "/s}\n"
       << "pool: {dram_bytes: " << options.dram << ", hbm_bytes: " << options.hbm
       << ", device: 0}\nnvme: {bytes: 256MiB, segment_bytes: 4MiB}\n"
-      << "codec: {int2: accept, windows: " << options.windows << "}\nlog: {level: info}\n";
+      << "codec: {int2: accept, windows: " << options.windows << "}\n"
+      << "gpu: {codec_place: " << options.codec_place << "}\nlog: {level: info}\n";
 }
 
 absl::Status GpuDaemon::Start() {

@@ -24,7 +24,7 @@ std::string ProgramBeside(const char* variable, const char* name);
 class GpuDaemon {
  public:
   struct Options {
-    std::string hbm = "256MiB", dram = "1GiB", windows = "off";
+    std::string hbm = "256MiB", dram = "1GiB", windows = "off", codec_place = "daemon";
   };
   explicit GpuDaemon(const Options& options);
   absl::Status Start();

@@ -19,7 +19,7 @@ LAYERS = {
                       "gpu/codec", "gpu/pool", "storage/device", "storage/segment"],
     "cachesvc/server": ALL,
     "client/include": [],
-    "client/src": ["cachesvc/base", "cachesvc/net", "gpu/device", "gpu/codec", "client/include", "proto"],
+    "client/src": ["cachesvc/base", "cachesvc/net", "gpu/device", "gpu/codec", "gpu/pool", "client/include", "proto"],
     "client/cli": ["cachesvc/base", "cachesvc/core", "cachesvc/net", "gpu/device", "gpu/codec", "client/include", "client/src",
                    "proto"],
     "client/demo": ["cachesvc/base", "gpu/codec", "client/include"],

@@ -60,6 +60,8 @@ class CRUMB_API Client {
   // says that it is done. kInvalid: a build without CUDA, another data plane, or memory that no
   // other process can map (expandable segments, cudaMallocAsync); the message has the remedy.
   Status RegisterGpuRegions(const Layout& layout, const GpuRegions& regions, uint32_t* region_set);
+  // Where the codec of such a region set runs in this session. kInvalid: it is not of GPU memory.
+  Status DescribeGpuRegions(uint32_t region_set, GpuRegionsInfo* out) const;
   // Refused (kBusy) while a request owns slots of it. GPU memory may be freed afterwards.
   Status Unlend(uint32_t region_set);
   // True while a request that names this slot is unanswered and may touch it.

@@ -24,6 +24,9 @@ struct Options {
   // kShm: room for values of memory that is not shared, on their way; a request that finds it full
   // is refused at once (kBusy). Only what is used takes memory.
   uint64_t bounce_bytes = 64ull << 20;
+  // Room for packed pages on their way between this process's kernels and the daemon, and for raw
+  // ones that are not packed: page-locked with the first GPU regions whose codec runs here.
+  uint64_t staging_bytes = 256ull << 20;
   // Drain polls so long before it sleeps; 0 = sleeps at once. At most 1000.
   uint32_t spin_us = 0;
 

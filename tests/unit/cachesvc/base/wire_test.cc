@@ -89,7 +89,7 @@ TEST(Wire, RefusesEveryFieldOutOfRange) {
       {"cancel with blocks", [](WireHeader& h) { h.type = WireType::kCancel; }, nullptr},
       {"provenance", nullptr, [](WireBlock& b) { b.provenance = static_cast<Provenance>(3); }},
       {"block reserved0", nullptr, [](WireBlock& b) { b.reserved0 = 1; }},
-      {"block reserved1", nullptr, [](WireBlock& b) { b.reserved1 = 1; }},
+      {"codec of a raw page", nullptr, [](WireBlock& b) { b.codec_tag = 1; }},
       {"raw with length", nullptr, [](WireBlock& b) { b.value_bytes = 1; }},
   };
   for (const FieldCase& bad : cases) {
