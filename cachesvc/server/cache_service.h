@@ -23,8 +23,8 @@ class CacheService final : public v1::Cache::CallbackService {
   grpc::ServerUnaryReactor* ListLayouts(grpc::CallbackServerContext* call,
                                         const v1::ListLayoutsRequest* request,
                                         v1::ListLayoutsReply* reply) override;
-  grpc::ServerWriteReactor<v1::CodecsChunk>* GetCodecs(grpc::CallbackServerContext* call,
-                                                       const v1::GetCodecsRequest* request) override;
+  grpc::ServerWriteReactor<v1::CodecsChunk>* GetCodecs(
+      grpc::CallbackServerContext* call, const v1::GetCodecsRequest* request) override;
   grpc::ServerUnaryReactor* RegisterRegions(grpc::CallbackServerContext* call,
                                             const v1::RegisterRegionsRequest* request,
                                             v1::RegisterRegionsReply* reply) override;

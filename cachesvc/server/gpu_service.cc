@@ -26,7 +26,9 @@ absl::Status Named(const char* key, const absl::Status& status) {
 }  // namespace
 
 GpuService::GpuService(const Config& config, Log* log)
-    : config_(config), log_(log), device_(static_cast<int>(config.pool.device)) {}
+    : config_(config), log_(log), device_(static_cast<int>(config.pool.device)) {
+  report_.codec_place = PlaceOf(config_, false);
+}
 
 GpuService::~GpuService() { Detach(); }
 
@@ -50,7 +52,7 @@ bool GpuService::asked() const {
 absl::Status GpuService::Without(const absl::Status& why) {
   if (asked()) return Named("pool.hbm_bytes", why);
   report_.on = false;
-  report_.codec_place = "worker";
+  report_.codec_place = PlaceOf(config_, false);
   report_.gpu = absl::StrCat("off: ", std::string(why.message()));
   report_.hbm = "off: no GPU is used";
   report_.hbm_bytes = 0;
@@ -90,7 +92,8 @@ absl::Status GpuService::OpenDevice(const Opener& open) {
   report_.codec_place = PlaceOf(config_, info.mps);
   report_.gpu = absl::StrCat("GPU ", device_, " ", info.name, ", ", info.memory_bytes >> 20, " MiB",
                              info.mps ? ", shared by MPS" : "", "; the codec runs in the ",
-                             report_.codec_place, config_.gpu.codec_place == "auto" ? "" : " (gpu.codec_place)");
+                             report_.codec_place,
+                             config_.gpu.codec_place == "auto" ? "" : " (gpu.codec_place)");
   codecs_ = std::make_unique<GpuCodecs>(gpus_.get());
   codecs_->Use(device_);
   return absl::OkStatus();

@@ -174,7 +174,17 @@ absl::Status MakePages(Run* run, const client::LayoutSpec& spec, GpuWorker* work
   auto [side, client] = lender;
   CRUMB_TRY(FromClient(client->RegisterLayout(spec, &side->layout)));
   CRUMB_ASSIGN(side->pages, DevicePages::Make(worker, run->shape, pages));
-  return FromClient(side->pages->Lend(client, side->layout, &side->set));
+  const bool here = run->args.place == "worker";
+  const client::CodecPlace place = here                          ? client::CodecPlace::kWorker
+                                   : run->args.place == "daemon" ? client::CodecPlace::kDaemon
+                                                                 : client::CodecPlace::kAuto;
+  CRUMB_TRY(FromClient(side->pages->Lend(client, side->layout, &side->set, place)));
+  if (!here) return absl::OkStatus();
+  client::GpuRegionsInfo info;
+  const client::Status known = client->DescribeGpuRegions(side->set, &info);
+  if (known.ok() && info.place == client::CodecPlace::kWorker) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--place worker: ", known.ok() ? info.note : known.message));
 }
 
 absl::Status Prepare(Context* context, Run* run) {
@@ -401,6 +411,9 @@ void AddBenchDevice(CLI::App* bench, Context* context) {
   bench->add_option("--codec", args->codec, "Of the pages (crumb-int4)")->needs(device);
   bench->add_option("--effort", args->effort, "draft, normal or best (normal)")->needs(device);
   bench->add_option("--rotation", args->rotation, "Hash of a set of the daemon (one is made up)")
+      ->needs(device);
+  bench->add_option("--place", args->place, "Where the codec runs: auto, daemon or worker (auto)")
+      ->check(CLI::IsMember({"auto", "daemon", "worker"}))
       ->needs(device);
   bench->add_option("--rate", args->rate, "Batches a second (as many as go)")
       ->check(CLI::Range(0.01, 1e6))

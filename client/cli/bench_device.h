@@ -24,7 +24,7 @@ struct DeviceArgs {
   uint32_t layers = 80, heads = 8, dim = 128, page_tokens = 64, block_tokens = 16;
   uint32_t batch = 32, depth = 1, batches = 50, spin_us = 0;
   double rate = 0;  // batches a second; 0: the next as soon as one is done
-  std::string codec = "crumb-int4", effort = "normal", rotation;
+  std::string codec = "crumb-int4", effort = "normal", rotation, place = "auto";
   bool kernel_load = false;
 };
 

@@ -60,8 +60,9 @@ std::span<const uint32_t> DevicePages::SlotsOf(uint32_t page) const {
 }
 
 client::Status DevicePages::Lend(client::Client* client, const client::Layout& layout,
-                                 uint32_t* set) const {
+                                 uint32_t* set, client::CodecPlace place) const {
   client::GpuRegions regions;
+  regions.place = place;
   regions.slots = static_cast<uint32_t>(slots_.size());
   regions.tokens_per_slot = shape_.block_tokens;
   const uint64_t row = uint64_t{shape_.dim} * sizeof(uint16_t);

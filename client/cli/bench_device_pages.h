@@ -34,7 +34,8 @@ class DevicePages {
                                                            const DeviceShape& shape,
                                                            uint32_t pages);
 
-  client::Status Lend(client::Client* client, const client::Layout& layout, uint32_t* set) const;
+  client::Status Lend(client::Client* client, const client::Layout& layout, uint32_t* set,
+                      client::CodecPlace place = client::CodecPlace::kAuto) const;
   uint32_t count() const { return pages_; }
   std::span<const uint32_t> SlotsOf(uint32_t page) const;
   // `raw` is [layer][K|V][head][token][dim] of shape.page_bytes().

@@ -50,8 +50,7 @@ absl::Status CheckClientOptions(const Options& options) {
   if (options.spin_us > kSpinUsMax) {
     return absl::InvalidArgumentError(absl::StrCat("spin_us is at most ", kSpinUsMax));
   }
-  if (options.bounce_bytes == 0 || options.staging_bytes == 0 ||
-      options.bytes_in_flight_max == 0) {
+  if (options.bounce_bytes == 0 || options.staging_bytes == 0 || options.bytes_in_flight_max == 0) {
     return absl::InvalidArgumentError(
         "bounce_bytes, staging_bytes and bytes_in_flight_max must not be 0");
   }
@@ -330,8 +329,8 @@ uint64_t ClientCore::NextWakeUs(uint64_t now_us) const {
     return std::max<uint64_t>(next_us, 1);
   }
   if (table_.empty()) return 0;
-  return std::min({table_.next_give_up_us(), now_us + kAskLifeAfterUs,
-                   session_.plane()->NextPollUs(now_us)});
+  return std::min(
+      {table_.next_give_up_us(), now_us + kAskLifeAfterUs, session_.plane()->NextPollUs(now_us)});
 }
 
 // Afterwards the waker's fd is readable exactly when there may be something to drain.

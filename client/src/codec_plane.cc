@@ -54,8 +54,8 @@ absl::Status CodecPlane::LendHere(const LendOrder& order) {
 
 absl::Status CodecPlane::Lend(const LendOrder& order) {
   notes_.erase(order.region_set);
-  const CodecPlace wanted =
-      order.place == CodecPlace::kAuto ? parts_.daemon_place : order.place;
+  CodecPlace wanted = order.place == CodecPlace::kAuto ? parts_.daemon_place : order.place;
+  if (!order.memory->mappable().ok()) wanted = CodecPlace::kWorker;  // nobody else can
   if (!order.memory->gpu() || wanted == CodecPlace::kDaemon) return parts_.inner->Lend(order);
   const absl::Status here = LendHere(order);
   if (here.ok() || absl::IsUnavailable(here)) return here;
@@ -75,7 +75,8 @@ void CodecPlane::Unlend(uint32_t region_set) {
 }
 
 CodecPlaced CodecPlane::PlacedAt(uint32_t region_set) const {
-  if (worker_ != nullptr && worker_->Has(region_set)) return {.place = CodecPlace::kWorker, .note = ""};
+  if (worker_ != nullptr && worker_->Has(region_set))
+    return {.place = CodecPlace::kWorker, .note = ""};
   const auto note = notes_.find(region_set);
   return {.place = CodecPlace::kDaemon, .note = note == notes_.end() ? "" : note->second};
 }

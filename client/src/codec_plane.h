@@ -18,8 +18,8 @@ namespace crumb::client {
 
 struct CodecPlaneParts {
   std::unique_ptr<Plane> inner;
-  GpuSide* gpu = nullptr;        // outlives it
-  const Clock* clock = nullptr;  // outlives it
+  GpuSide* gpu = nullptr;                         // outlives it
+  const Clock* clock = nullptr;                   // outlives it
   CodecPlace daemon_place = CodecPlace::kDaemon;  // what kAuto is
   uint64_t staging_bytes = 0;
   // By the daemon's handle.

@@ -19,6 +19,10 @@ absl::Status Named(const absl::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<GpuUuid> GpuSide::DeviceOf(const void*) {
+  return absl::UnimplementedError("this client library was built without CUDA");
+}
+
 absl::StatusOr<std::unique_ptr<WorkerGpu>> GpuSide::OpenWorkerGpu(const GpuUuid&) {
   return absl::UnimplementedError("this client library was built without CUDA");
 }

@@ -31,6 +31,8 @@ class GpuSide {
   // INVALID_ARGUMENT, FAILED_PRECONDITION: not device memory, or none that another process can map;
   // the message has the remedy. UNIMPLEMENTED: this library has no CUDA.
   virtual absl::StatusOr<GpuShare> Share(const void* address, uint64_t bytes) = 0;
+  // Whose memory that is, also where Share refuses it.
+  virtual absl::StatusOr<GpuUuid> DeviceOf(const void* address);
   virtual absl::StatusOr<std::unique_ptr<GpuMark>> MakeMark(const GpuUuid& device) = 0;
   // Any thread. UNIMPLEMENTED: as Share.
   virtual absl::StatusOr<std::unique_ptr<WorkerGpu>> OpenWorkerGpu(const GpuUuid& device);

@@ -15,7 +15,7 @@ namespace {
 constexpr int kDevicesMax = 64;  // of one process
 
 // Which device of this process that is. The memory was named a moment ago, so it is there.
-absl::StatusOr<int> DeviceOf(const GpuUuid& uuid) {
+absl::StatusOr<int> NumberOf(const GpuUuid& uuid) {
   for (int device = 0; device < kDevicesMax; ++device) {
     CRUMB_ASSIGN(const GpuUuid own, UuidOfDevice(device));
     if (own == uuid) return device;
@@ -82,8 +82,9 @@ class CudaSide final : public GpuSide {
   absl::StatusOr<GpuShare> Share(const void* address, uint64_t bytes) override {
     return ShareGpuMemory(address, bytes);
   }
+  absl::StatusOr<GpuUuid> DeviceOf(const void* address) override { return UuidOfMemory(address); }
   absl::StatusOr<std::unique_ptr<GpuMark>> MakeMark(const GpuUuid& uuid) override {
-    CRUMB_ASSIGN(const int device, DeviceOf(uuid));
+    CRUMB_ASSIGN(const int device, NumberOf(uuid));
     std::unique_ptr<SharedMemory> memory;
     if (const Status made = SharedMemory::Create(kGpuWordBytes, &memory); !made.ok()) {
       return absl::ResourceExhaustedError(made.message);
@@ -93,7 +94,7 @@ class CudaSide final : public GpuSide {
     return std::make_unique<CudaMark>(std::move(memory), std::move(word), std::move(event));
   }
   absl::StatusOr<std::unique_ptr<WorkerGpu>> OpenWorkerGpu(const GpuUuid& uuid) override {
-    CRUMB_ASSIGN(const int device, DeviceOf(uuid));
+    CRUMB_ASSIGN(const int device, NumberOf(uuid));
     return std::make_unique<CudaWorkerGpu>(device);
   }
 };

@@ -126,10 +126,12 @@ absl::StatusOr<std::shared_ptr<const LentMemory>> LentMemory::Make(const Tensors
 }
 
 std::shared_ptr<const LentMemory> LentMemory::OnGpu(const LentMemory& places,
-                                                    std::vector<GpuShare> shares) {
+                                                    std::vector<GpuShare> shares,
+                                                    absl::Status mappable) {
   CRUMB_CHECK(!shares.empty() && shares.size() == places.spec().regions.size());
   std::shared_ptr<LentMemory> memory(new LentMemory(places.set_));
   memory->gpu_shares_ = std::move(shares);
+  memory->mappable_ = std::move(mappable);
   return memory;
 }
 

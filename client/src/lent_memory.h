@@ -49,7 +49,8 @@ class LentMemory {
 
   // The same places, in GPU memory: how each region of spec() is named to another process.
   static std::shared_ptr<const LentMemory> OnGpu(const LentMemory& places,
-                                                 std::vector<GpuShare> shares);
+                                                 std::vector<GpuShare> shares,
+                                                 absl::Status mappable = absl::OkStatus());
 
   const RegionSetSpec& spec() const { return set_.spec(); }
   bool contiguous() const { return set_.contiguous(); }
@@ -60,6 +61,8 @@ class LentMemory {
   // What touches bytes REQUIRES !gpu().
   bool gpu() const { return !gpu_shares_.empty(); }
   const std::vector<GpuShare>& gpu_shares() const { return gpu_shares_; }  // as spec().regions
+  // Why no other process can map it; then shares name the GPU and nothing more.
+  const absl::Status& mappable() const { return mappable_; }
 
   // Reused by calls in a row, so that they allocate nothing.
   using Scratch = std::vector<Segment>;
@@ -81,6 +84,7 @@ class LentMemory {
   explicit LentMemory(RegionSet set) : set_(std::move(set)) {}
   RegionSet set_;
   std::vector<GpuShare> gpu_shares_;
+  absl::Status mappable_;
 };
 
 }  // namespace crumb::client

@@ -138,17 +138,16 @@ absl::StatusOr<Link> OpenLink(const LinkPlan& plan) {
   link.plane = std::move(plane.plane);
   // WHY over a unix socket alone: packed pages lie in memory that both processes map.
   if (plan.gpu != nullptr && absl::StartsWith(plane.name, "shm ")) {
-    link.plane = std::make_unique<CodecPlane>(
-        CodecPlaneParts{.inner = std::move(link.plane),
-                        .gpu = plan.gpu,
-                        .clock = plan.clock,
-                        .daemon_place = link.control->hello().codec_place() == "worker"
-                                            ? CodecPlace::kWorker
-                                            : CodecPlace::kDaemon,
-                        .staging_bytes = options.staging_bytes,
-                        .get_codecs = [control = link.control.get()](uint32_t layout) {
-                          return control->GetCodecs(layout);
-                        }});
+    link.plane = std::make_unique<CodecPlane>(CodecPlaneParts{
+        .inner = std::move(link.plane),
+        .gpu = plan.gpu,
+        .clock = plan.clock,
+        .daemon_place = link.control->hello().codec_place() == "worker" ? CodecPlace::kWorker
+                                                                        : CodecPlace::kDaemon,
+        .staging_bytes = options.staging_bytes,
+        .get_codecs = [control = link.control.get()](uint32_t layout) {
+          return control->GetCodecs(layout);
+        }});
   }
   link.name = std::move(plane.name);
   CRUMB_TRY(RestoreLayouts(plan, &link));

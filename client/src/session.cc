@@ -171,9 +171,20 @@ absl::StatusOr<uint32_t> Session::LendGpu(uint32_t layout, const LentMemory& pla
   GpuSide* const side = plan_.gpu;
   CRUMB_CHECK(side != nullptr);
   std::vector<GpuShare> shares;
+  absl::Status mappable;
   for (const Region& region : places.spec().regions) {
     const auto* address = reinterpret_cast<const void*>(static_cast<uintptr_t>(region.address));
-    CRUMB_ASSIGN(const GpuShare share, side->Share(address, region.bytes));
+    absl::StatusOr<GpuShare> shared = side->Share(address, region.bytes);
+    if (absl::IsFailedPrecondition(shared.status()) && place != CodecPlace::kDaemon) {
+      // Kernels of this process reach it all the same.
+      const absl::StatusOr<GpuUuid> device = side->DeviceOf(address);
+      if (!device.ok()) return shared.status();
+      if (mappable.ok()) mappable = shared.status();
+      shared = GpuShare();
+      shared->device = *device;
+    }
+    CRUMB_TRY(shared.status());
+    const GpuShare& share = *shared;
     const GpuUuid& device = plan_.gate != nullptr ? plan_.gate->device()
                             : shares.empty()      ? share.device
                                                   : shares[0].device;
@@ -187,7 +198,7 @@ absl::StatusOr<uint32_t> Session::LendGpu(uint32_t layout, const LentMemory& pla
     CRUMB_ASSIGN(plan_.gate, GpuGate::Open(side, shares[0].device));
   }
   return Lend(Lent{.layout = layout,
-                   .memory = LentMemory::OnGpu(places, std::move(shares)),
+                   .memory = LentMemory::OnGpu(places, std::move(shares), mappable),
                    .place = place});
 }
 

@@ -17,7 +17,7 @@ namespace crumb::client {
 struct TripBlock {
   uint32_t slot = BounceArea::kNone;  // in the staging area
   bool settled = false;
-  bool packed_ok = false;          // put: kernels say that the payload may be kept
+  bool packed_ok = false;           // put: kernels say that the payload may be kept
   const GpuCodec* codec = nullptr;  // of the job
   uint32_t tokens = 0;
   uint32_t payload_at = 0;  // in the slot

@@ -130,9 +130,7 @@ bool WorkerCodec::Send(Trip* trip) {
   inner->id = kInnerIds | ++next_inner_;
   inner->type = asked.type;
   inner->flags = asked.flags;
-  inner->form = trip->as_raw   ? PageForm::kRaw
-                : trip->put() ? PageForm::kPacked
-                              : PageForm::kPage;
+  inner->form = trip->as_raw ? PageForm::kRaw : trip->put() ? PageForm::kPacked : PageForm::kPage;
   inner->verify = false;  // here
   inner->layout_handle = asked.layout_handle;
   inner->region_set = staged.region_set;

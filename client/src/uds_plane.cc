@@ -105,6 +105,7 @@ class UdsPlane final : public Plane {
 
   // The transport offers an allocation once, however many tensors of it are lent.
   absl::Status LendGpu(const LendOrder& order, Set* set) {
+    CRUMB_TRY(order.memory->mappable());
     const RegionSetSpec& spec = order.memory->spec();
     v1::RegisterRegionsRequest request = DescribeSet(order, spec);
     for (size_t i = 0; i < spec.regions.size(); ++i) {

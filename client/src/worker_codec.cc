@@ -29,8 +29,9 @@ absl::StatusOr<std::unique_ptr<WorkerCodec>> WorkerCodec::Create(WorkerCodecPart
   absl::StatusOr<std::shared_ptr<void>> registered = codec->parts_.gpu->RegisterHost(
       {static_cast<uint8_t*>(range.address), static_cast<size_t>(range.bytes)});
   if (!registered.ok()) {
-    return absl::Status(registered.status().code(),
-                        absl::StrCat("staging_bytes: ", std::string(registered.status().message())));
+    return absl::Status(
+        registered.status().code(),
+        absl::StrCat("staging_bytes: ", std::string(registered.status().message())));
   }
   codec->registered_ = *std::move(registered);
   CRUMB_ASSIGN(codec->link_,
@@ -62,10 +63,8 @@ absl::StatusOr<StagedSlots> WorkerCodec::SlotsFor(const LendOrder& order, uint64
                      .slot_bytes = slot_bytes,
                      .memory = nullptr};
   const uint64_t whole = area_->bytes() / slot_bytes * slot_bytes;
-  const LentMemory::Pages pages{.base = area_->range().address,
-                                .bytes = whole,
-                                .slot_bytes = slot_bytes,
-                                .call = "staging"};
+  const LentMemory::Pages pages{
+      .base = area_->range().address, .bytes = whole, .slot_bytes = slot_bytes, .call = "staging"};
   CRUMB_ASSIGN(staged.memory, LentMemory::Make(pages, *order.layout));
   CRUMB_TRY(parts_.inner->Lend({.region_set = staged.region_set,
                                 .layout_handle = order.layout_handle,

@@ -1,9 +1,9 @@
-// WorkerCodec: pages of this process's GPU memory, packed and unpacked by its own kernels. A request
-// becomes a trip: kernels pack into slots of a staging area that the daemon maps, the daemon takes
-// them from there, and the other way round. Raw pages take the same way as they are: where the
-// daemon wants them raw, where a page does not fit its codec, and where there is no kernel. A trip
-// that finds less room than it needs goes in several pieces. Never waits, but in the destructor:
-// nothing is freed that a stream still uses. Thread: the Client's.
+// WorkerCodec: pages of this process's GPU memory, packed and unpacked by its own kernels. A
+// request becomes a trip: kernels pack into slots of a staging area that the daemon maps, the
+// daemon takes them from there, and the other way round. Raw pages take the same way as they are:
+// where the daemon wants them raw, where a page does not fit its codec, and where there is no
+// kernel. A trip that finds less room than it needs goes in several pieces. Never waits, but in the
+// destructor: nothing is freed that a stream still uses. Thread: the Client's.
 #ifndef CRUMB_CLIENT_SRC_WORKER_CODEC_H_
 #define CRUMB_CLIENT_SRC_WORKER_CODEC_H_
 

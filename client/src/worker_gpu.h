@@ -1,6 +1,6 @@
 // WorkerGpu: kernels of this process on the GPU whose memory it lends: codecs, a stream of the
-// client's own, and host memory that both it and the daemon reach. gpu_side_cuda.cc asks CUDA; tests
-// have the host's. Knows no CUDA type. Thread: the Client's, one at a time.
+// client's own, and host memory that both it and the daemon reach. gpu_side_cuda.cc asks CUDA;
+// tests have the host's. Knows no CUDA type. Thread: the Client's, one at a time.
 #ifndef CRUMB_CLIENT_SRC_WORKER_GPU_H_
 #define CRUMB_CLIENT_SRC_WORKER_GPU_H_
 

@@ -111,9 +111,8 @@ absl::Status AddTables(const LentMemory& memory, const crumb::Layout& layout, Gp
   const RegionSetSpec& spec = memory.spec();
   for (uint32_t i = 0; i < set->parts.size(); ++i) {
     const PartShape& shape = layout.parts()[i];
-    const std::vector<CudaPlace> places = memory.contiguous()
-                                              ? PlacesOfPage(shape, spec)
-                                              : PlacesOfTensors(memory.PlacesOf(i), spec);
+    const std::vector<CudaPlace> places =
+        memory.contiguous() ? PlacesOfPage(shape, spec) : PlacesOfTensors(memory.PlacesOf(i), spec);
     if (places.empty()) continue;
     const auto table = link->AddPlaces(places, shape.page_tokens / spec.slots_per_block);
     if (!table.ok()) {

@@ -1,5 +1,5 @@
-// WorkerSet: one region set of GPU memory whose codec runs here: per part the codecs that a page may
-// be stored with, and the table of places that kernels read. Immutable once made. Thread: the
+// WorkerSet: one region set of GPU memory whose codec runs here: per part the codecs that a page
+// may be stored with, and the table of places that kernels read. Immutable once made. Thread: the
 // Client's.
 #ifndef CRUMB_CLIENT_SRC_WORKER_SET_H_
 #define CRUMB_CLIENT_SRC_WORKER_SET_H_

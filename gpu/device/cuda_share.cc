@@ -84,6 +84,16 @@ absl::StatusOr<GpuUuid> UuidOfDevice(int device) {
   return uuid;
 }
 
+absl::StatusOr<GpuUuid> UuidOfMemory(const void* address) {
+  cudaPointerAttributes attributes = {};
+  CRUMB_TRY(
+      TakenCudaStatus(cudaPointerGetAttributes(&attributes, address), "asking about memory", 0));
+  if (attributes.type != cudaMemoryTypeDevice) {
+    return absl::InvalidArgumentError("GPU memory: this is none of a device");
+  }
+  return UuidOfDevice(attributes.device);
+}
+
 absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes) {
   cudaPointerAttributes attributes = {};
   CRUMB_TRY(

@@ -27,6 +27,8 @@ absl::StatusOr<GpuShare> ShareGpuMemory(const void* address, uint64_t bytes);
 
 // The id of a device of this process, by which another one finds it.
 absl::StatusOr<GpuUuid> UuidOfDevice(int device);
+// Of the device that memory of this process lies on, also where it cannot be shared.
+absl::StatusOr<GpuUuid> UuidOfMemory(const void* address);
 
 // Allocations of other processes that this one has mapped, each once however many ranges of it are
 // used. One thread, or any under the owner's lock.

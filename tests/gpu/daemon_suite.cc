@@ -33,8 +33,11 @@ client::Status LendContiguous(GpuRig* rig, uint64_t slot_bytes, uint64_t slots, 
   return rig->client()->RegisterGpuRegions(rig->layout(), regions, &out->set);
 }
 
-void DaemonSuite::Start() {
-  daemon_ = std::make_unique<GpuDaemon>(SizeOfSuite().daemon);
+void DaemonSuite::Start(const std::string& codec_place) {
+  codec_place_ = codec_place;
+  GpuDaemon::Options options = SizeOfSuite().daemon;
+  options.codec_place = codec_place;
+  daemon_ = std::make_unique<GpuDaemon>(options);
   ASSERT_OK(daemon_->Start());
 }
 
@@ -69,6 +72,11 @@ void DaemonSuite::RoundTrip(const std::string& codec, const std::string& rotatio
   ASSERT_EQ(rig_->layout().codec, codec) << rig_->layout().codec_note;
   sources_.clear();
   ASSERT_NO_FATAL_FAILURE(WriteSample());
+  client::GpuRegionsInfo info;
+  ASSERT_TRUE(rig_->client()->DescribeGpuRegions(rig_->region_set(), &info).ok());
+  EXPECT_EQ(info.place,
+            codec_place_ == "daemon" ? client::CodecPlace::kDaemon : client::CodecPlace::kWorker)
+      << info.note;
   const std::vector<std::string> keys = Keys(codec, kSamplePages);
   ASSERT_EQ(CountOf(rig_->Put(keys, 0), Code::kOk), kSamplePages) << Tail();
   const std::vector<client::Result> got = rig_->Get(keys, kSamplePages);
@@ -84,7 +92,8 @@ void DaemonSuite::RoundTrip(const std::string& codec, const std::string& rotatio
   cli::DeviceReference reference(shape->parts()[0], *ParseCodecKind(codec), Effort::kNormal, set);
   cli::DeviceCheckTally tally;
   for (uint32_t i = 0; i < kSamplePages; ++i) {
-    EXPECT_EQ(got[i].tier, codec == "raw" ? client::Tier::kDram : client::Tier::kHbm)
+    const bool in_hbm = codec != "raw" && codec_place_ == "daemon";
+    EXPECT_EQ(got[i].tier, in_hbm ? client::Tier::kHbm : client::Tier::kDram)
         << codec << " page " << i << ", " << client::ToString(got[i].precision);
     EXPECT_STREQ(client::ToString(got[i].precision), ToString(PrecisionOf(*ParseCodecKind(codec))))
         << codec << " page " << i;
@@ -106,6 +115,17 @@ TEST_F(DaemonSuite, PagesOfEveryKindAreWhatTheReferenceMakes) {
       daemon_->ImportRotation(testing::TestDataPath("smollm2/smollm2_sample.rot"));
   ASSERT_OK(rotation.status());
   for (const char* codec : {"crumb-int2", "oscar-int2", "crumb-int4"}) {
+    ASSERT_NO_FATAL_FAILURE(RoundTrip(codec, *rotation));
+  }
+  for (const char* codec : {"int4", "raw"}) ASSERT_NO_FATAL_FAILURE(RoundTrip(codec, ""));
+}
+
+TEST_F(DaemonSuite, PagesThatTheWorkerPacksAreWhatTheReferenceMakes) {
+  ASSERT_NO_FATAL_FAILURE(Start("worker"));
+  const auto rotation =
+      daemon_->ImportRotation(testing::TestDataPath("smollm2/smollm2_sample.rot"));
+  ASSERT_OK(rotation.status());
+  for (const char* codec : {"crumb-int2", "oscar-int2"}) {
     ASSERT_NO_FATAL_FAILURE(RoundTrip(codec, *rotation));
   }
   for (const char* codec : {"int4", "raw"}) ASSERT_NO_FATAL_FAILURE(RoundTrip(codec, ""));

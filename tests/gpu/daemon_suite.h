@@ -43,14 +43,15 @@ client::Status LendContiguous(GpuRig* rig, uint64_t slot_bytes, uint64_t slots, 
 
 class DaemonSuite : public ::testing::Test {
  protected:
-  void Start();
+  void Start(const std::string& codec_place = "daemon");
   void Open(const client::LayoutSpec& spec, const cli::DeviceShape& shape, uint32_t pages);
   // The end of the daemon's log, for what a failure means.
   std::string Tail() const;
   void WriteSample();
-  // What is put comes back as the reference says, out of HBM.
+  // What is put comes back as the reference says, out of HBM, or out of DRAM where workers pack.
   void RoundTrip(const std::string& codec, const std::string& rotation);
 
+  std::string codec_place_;
   std::unique_ptr<GpuDaemon> daemon_;
   std::unique_ptr<GpuRig> rig_;
   std::vector<std::vector<uint8_t>> sources_;

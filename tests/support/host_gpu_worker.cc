@@ -8,6 +8,8 @@
 #include "cachesvc/base/check.h"
 #include "client/src/gpu_side.h"
 #include "crumb/shared_memory.h"
+#include "gpu/codec/host_gpu_codec.h"
+#include "gpu/codec/host_link.h"
 #include "gpu/device/gpu_worker.h"
 #include "tests/support/host_gpu.h"
 
@@ -62,6 +64,46 @@ class HostMark final : public client::GpuMark {
   std::unique_ptr<client::SharedMemory> memory_ = MakeWord();
 };
 
+// Kernels of the worker's own.
+class HostWorkerGpu final : public client::WorkerGpu {
+ public:
+  void Run(const std::function<void()>& work) override { work(); }
+  absl::StatusOr<std::shared_ptr<void>> RegisterHost(MutableBytes) override {
+    return std::shared_ptr<void>();
+  }
+  absl::StatusOr<std::shared_ptr<GpuLink>> MakeLink(
+      std::function<absl::Status(StreamHandle)> wait_for_worker) override {
+    GpuLinkParts parts = HostLinkParts();
+    parts.wait_for_worker = std::move(wait_for_worker);
+    CRUMB_ASSIGN(std::unique_ptr<GpuLink> link, GpuLink::Create(std::move(parts)));
+    return std::shared_ptr<GpuLink>(std::move(link));
+  }
+  std::vector<GpuCodecMade> MakeCodecs(
+      const PartShape& shape, absl::Span<const CodecDescriptor> descriptors,
+      const std::shared_ptr<const RotationSet>& rotations) override {
+    std::vector<GpuCodecMade> made = {Make(shape, CodecDescriptor{}, rotations)};
+    for (const CodecDescriptor& one : descriptors) {
+      if (one.kind != CodecKind::kRaw) made.push_back(Make(shape, one, rotations));
+    }
+    return made;
+  }
+
+ private:
+  static GpuCodecMade Make(const PartShape& shape, const CodecDescriptor& descriptor,
+                           const std::shared_ptr<const RotationSet>& rotations) {
+    GpuCodecMade made;
+    made.descriptor = descriptor;
+    absl::StatusOr<std::unique_ptr<PageCodec>> codec =
+        PageCodec::Create(shape, descriptor, rotations);
+    made.status = codec.status();
+    if (!codec.ok()) return made;
+    auto gpu = HostGpuCodec::Make(*std::move(codec), shape);
+    made.status = gpu.status();
+    if (gpu.ok()) made.codec = *std::move(gpu);
+    return made;
+  }
+};
+
 class HostSide final : public client::GpuSide {
  public:
   absl::StatusOr<GpuShare> Share(const void* address, uint64_t bytes) override {
@@ -70,6 +112,9 @@ class HostSide final : public client::GpuSide {
   absl::StatusOr<std::unique_ptr<client::GpuMark>> MakeMark(const GpuUuid& device) override {
     if (device != testing::kHostGpu) return absl::NotFoundError("no such GPU");
     return std::make_unique<HostMark>();
+  }
+  absl::StatusOr<std::unique_ptr<client::WorkerGpu>> OpenWorkerGpu(const GpuUuid&) override {
+    return std::make_unique<HostWorkerGpu>();
   }
 };
 

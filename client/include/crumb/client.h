@@ -58,7 +58,8 @@ class CRUMB_API Client {
   // pages move between it and the daemon's pool by kernels, and none of their bytes here. One GPU a
   // Client. Everything that the daemon does is ordered behind RequestOptions::stream, and an answer
   // says that it is done. kInvalid: a build without CUDA, another data plane, or memory that no
-  // other process can map (expandable segments, cudaMallocAsync); the message has the remedy.
+  // other process can map (expandable segments, cudaMallocAsync) unless the codec runs in the
+  // worker; the message has the remedy.
   Status RegisterGpuRegions(const Layout& layout, const GpuRegions& regions, uint32_t* region_set);
   // Where the codec of such a region set runs in this session. kInvalid: it is not of GPU memory.
   Status DescribeGpuRegions(uint32_t region_set, GpuRegionsInfo* out) const;

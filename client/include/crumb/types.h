@@ -85,8 +85,7 @@ struct TensorMemory {
   uint64_t slot_stride = 0, token_stride = 0, head_stride = 0;
 };
 
-// Where kernels pack and unpack pages of GPU memory. kAuto: as the daemon says, which is itself
-// where MPS lets its kernels run beside the worker's, else the worker. docs/gpu.md says what for.
+// Where kernels pack and unpack pages of GPU memory; kAuto: as the daemon says (docs/gpu.md).
 enum class CodecPlace : uint8_t { kAuto = 0, kDaemon, kWorker };
 
 // GPU memory that is lent: `tensors`, or, where that is empty, contiguous pages. Addresses are the
@@ -100,12 +99,10 @@ struct GpuRegions {
   uint64_t bytes = 0, slot_bytes = 0;
   CodecPlace place = CodecPlace::kAuto;
 };
-// What became of them. `note`: why the place is not the one that was meant.
 struct GpuRegionsInfo {
   CodecPlace place = CodecPlace::kDaemon;
-  std::string note;
+  std::string note;  // why it is not the one that was meant
 };
-
 struct Block {
   std::string_view key;               // external key, 1..256 bytes
   std::string_view parent;            // empty = none named
@@ -144,8 +141,7 @@ struct RequestOptions {
   bool verify = true;        // get: hash what arrived, kCorrupt if it is not what was sent
   // GPU region sets: a cudaStream_t of theirs; null: the legacy default stream. The daemon reads (a
   // put) or writes (a get) behind the work that is on it when Submit* is called. It must exist
-  // until the request's completion is drained. `verify` has an effect there only where the worker's
-  // own kernels unpack: packed pages are hashed in host memory, other bytes stay on the GPU.
+  // until the request's completion is drained. `verify` has no effect where the daemon unpacks.
   void* stream = nullptr;
 };
 

@@ -211,7 +211,7 @@ TEST_F(GpuDaemonTest, PagesGoFromAWorkersGpuIntoHbmAndBack) {
   const std::string metrics = daemon_->HandleHttp("/metrics").body;
   for (const char* line :
        {"crumb_gpu_enabled 1\n", "crumb_gpu_links 1\n", "crumb_gpu_lost 0\n",
-        "crumb_gpu_pages_total{kind=\"encode\"} 4\n", "crumb_gpu_codec_place{place=\"daemon\"} 1\n",
+        "crumb_gpu_pages_total{kind=\"encode\"} 4\n", "crumb_gpu_codec_place{place=\"worker\"} 1\n",
         "crumb_hits_total{tier=\"hbm\"} "}) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -64,8 +65,7 @@ class StorePlane final : public Plane {
     PlaneReply& reply = s_.replies.emplace_back();
     reply.id = request->id;
     for (size_t i = 0; i < request->blocks.size(); ++i) {
-      reply.blocks.push_back(request->type == WireType::kPut ? Put(*request, i)
-                                                             : Get(*request, i));
+      reply.blocks.push_back(request->type == WireType::kPut ? Put(*request, i) : Get(*request, i));
     }
     return BlockResult::kOk;
   }
@@ -105,8 +105,8 @@ class StorePlane final : public Plane {
     const PageCodec& codec = packed ? *s_.codec : *s_.raw;
     EXPECT_EQ(block.value_bytes, packed ? codec.payload_bytes() : 0u);
     const MutableBytes value = View(request, i, codec.payload_bytes());
-    s_.pages[block.digest] = {codec.descriptor().id(), TokensOf(block),
-                              {value.begin(), value.end()}};
+    s_.pages[block.digest] = {
+        codec.descriptor().id(), TokensOf(block), {value.begin(), value.end()}};
     reply.precision = PrecisionOf(codec.descriptor().kind);
     return reply;
   }
@@ -117,12 +117,12 @@ class StorePlane final : public Plane {
     if (found == s_.pages.end()) return reply;
     const StoredPage& page = found->second;
     reply.result = BlockResult::kOk;
-    reply.tier = Tier::kDram;
+    reply.tier = crumb::Tier::kDram;
     const bool packed = page.codec_id != s_.raw->descriptor().id();
-    reply.precision = packed ? PrecisionOf(s_.codec->descriptor().kind) : Precision::kRaw;
+    reply.precision = packed ? PrecisionOf(s_.codec->descriptor().kind) : crumb::Precision::kRaw;
     const bool whole = request.form == PageForm::kPage;
-    reply.value_bytes = static_cast<uint32_t>(whole ? kPageHeaderBytes + page.payload.size()
-                                                    : s_.shape.raw_bytes);
+    reply.value_bytes =
+        static_cast<uint32_t>(whole ? kPageHeaderBytes + page.payload.size() : s_.shape.raw_bytes);
     if (whole && reply.value_bytes > block.value_bytes) {
       reply.result = BlockResult::kInvalid;
       return reply;
@@ -151,8 +151,7 @@ class StorePlane final : public Plane {
       return;
     }
     const auto scratch = s_.codec->MakeScratch();
-    EXPECT_TRUE(
-        s_.codec->Decode(page.payload, page.tokens, Frame::kOriginal, out, scratch.get()));
+    EXPECT_TRUE(s_.codec->Decode(page.payload, page.tokens, Frame::kOriginal, out, scratch.get()));
   }
 
  public:
@@ -214,16 +213,16 @@ class CodecRig {
     Link link;
     auto inner = std::make_unique<StorePlane>(&store);
     inner->identity_prefix = layout.shape->hash().prefix64();
-    link.plane = std::make_unique<CodecPlane>(CodecPlaneParts{
-        .inner = std::move(inner),
-        .gpu = gpu_,
-        .clock = &clock,
-        .daemon_place = daemon_place_,
-        .staging_bytes = plan.options.staging_bytes,
-        .get_codecs = [this](uint32_t) -> absl::StatusOr<LayoutCodecs> {
-          if (!codecs_status.ok()) return codecs_status;
-          return codecs;
-        }});
+    link.plane = std::make_unique<CodecPlane>(
+        CodecPlaneParts{.inner = std::move(inner),
+                        .gpu = gpu_,
+                        .clock = &clock,
+                        .daemon_place = daemon_place_,
+                        .staging_bytes = plan.options.staging_bytes,
+                        .get_codecs = [this](uint32_t) -> absl::StatusOr<LayoutCodecs> {
+                          if (!codecs_status.ok()) return codecs_status;
+                          return codecs;
+                        }});
     link.name = "shm test";
     link.layouts.push_back(layout);
     CRUMB_TRY(LendAgain(plan, &link));
@@ -233,8 +232,7 @@ class CodecRig {
   uint64_t raw_bytes() const { return store.shape.raw_bytes; }
   uint32_t Lend(void* memory, uint32_t slots, CodecPlace place = CodecPlace::kAuto) {
     const auto places = LentMemory::Make(
-        LentMemory::Pages{
-            .base = memory, .bytes = slots * raw_bytes(), .slot_bytes = raw_bytes()},
+        LentMemory::Pages{.base = memory, .bytes = slots * raw_bytes(), .slot_bytes = raw_bytes()},
         *layout.shape);
     EXPECT_TRUE(places.ok()) << places.status();
     const auto set = core->LendGpu(1, **places, place);
@@ -242,10 +240,10 @@ class CodecRig {
     return set.ok() ? *set : 0;
   }
   // Blocks of slots from `slot` on, with keys of their own.
-  static std::vector<Block> Blocks(const std::vector<std::string>& keys, uint32_t slot) {
+  std::vector<Block> Blocks(const std::vector<std::string>& keys, uint32_t slot) {
     std::vector<Block> out(keys.size());
     for (size_t i = 0; i < keys.size(); ++i) {
-      out[i].key = keys[i];
+      out[i].key = keys_.emplace_back(keys[i]);  // blocks name their keys
       out[i].slot = slot + static_cast<uint32_t>(i);
     }
     return out;
@@ -279,8 +277,8 @@ class CodecRig {
     std::vector<uint8_t> payload(store.codec->payload_bytes());
     std::vector<uint8_t> out(raw.size());
     store.codec->Encode(raw, tokens, Effort::kNormal, absl::MakeSpan(payload), scratch.get());
-    EXPECT_TRUE(store.codec->Decode(payload, tokens, Frame::kOriginal, absl::MakeSpan(out),
-                                    scratch.get()));
+    EXPECT_TRUE(
+        store.codec->Decode(payload, tokens, Frame::kOriginal, absl::MakeSpan(out), scratch.get()));
     return out;
   }
 
@@ -295,6 +293,7 @@ class CodecRig {
   std::unique_ptr<ClientCore> core;
 
  private:
+  std::deque<std::string> keys_;
   const CodecPlace daemon_place_;
   GpuSide* const gpu_;
 };

@@ -1,6 +1,6 @@
-// The codec in the worker, over a GPU of the host and a daemon that is a map: what is put comes back
-// as the reference codec makes it, whatever the daemon wants raw or the kernels refuse, and nothing
-// of a request that ended touches memory any more.
+// The codec in the worker, over a GPU of the host and a daemon that is a map: what is put comes
+// back as the reference codec makes it, whatever the daemon wants raw or the kernels refuse, and
+// nothing of a request that ended touches memory any more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,6 +23,7 @@ struct HostGpuState {
   bool hold = false;  // work is begun and never seen to end
   bool fail = false;  // what waits for the worker's stream
   bool kernels = true;
+  bool mappable = true;  // by another process
   int waits = 0;
   int registered = 0;
 };
@@ -98,7 +99,9 @@ class NoMark final : public GpuMark {
 class HostSide final : public GpuSide {
  public:
   explicit HostSide(HostGpuState* state) : state_(*state) {}
+  absl::StatusOr<GpuUuid> DeviceOf(const void*) override { return GpuUuid{1}; }
   absl::StatusOr<GpuShare> Share(const void*, uint64_t bytes) override {
+    if (!state_.mappable) return absl::FailedPreconditionError("expandable");
     GpuShare share;
     share.device[0] = 1;
     share.allocation_bytes = share.bytes = bytes;
@@ -138,7 +141,7 @@ class WorkerCodecTest : public ::testing::Test {
     return {bytes.begin(), bytes.end()};
   }
   void Put(const std::vector<std::string>& keys) {
-    const Completion put = rig_->Do(WireType::kPut, set_, CodecRig::Blocks(keys, 0));
+    const Completion put = rig_->Do(WireType::kPut, set_, rig_->Blocks(keys, 0));
     EXPECT_EQ(put.prefix, keys.size());
   }
   static std::vector<Code> Codes(const Completion& completion) {
@@ -159,8 +162,7 @@ TEST_F(WorkerCodecTest, PagesComeBackAsTheReferenceCodecMakesThem) {
   EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked));
   EXPECT_EQ(rig_->store.codec_id_said, rig_->packed.id());
   EXPECT_EQ(memory_, before_);
-  const Completion got =
-      rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a", "x", "b", "c"}, 4));
+  const Completion got = rig_->Do(WireType::kGet, set_, rig_->Blocks({"a", "x", "b", "c"}, 4));
   EXPECT_THAT(Codes(got), ElementsAre(Code::kOk, Code::kMiss, Code::kOk, Code::kOk));
   EXPECT_EQ(got.results[0].tier, Tier::kDram);
   EXPECT_EQ(got.results[0].precision, Precision::kInt4);
@@ -173,11 +175,11 @@ TEST_F(WorkerCodecTest, PagesComeBackAsTheReferenceCodecMakesThem) {
 }
 
 TEST_F(WorkerCodecTest, APartialPageKeepsItsRowsAlone) {
-  std::vector<Block> blocks = CodecRig::Blocks({"a"}, 0);
+  std::vector<Block> blocks = rig_->Blocks({"a"}, 0);
   blocks[0].token_count = 5;
   EXPECT_EQ(rig_->Do(WireType::kPut, set_, blocks).prefix, 1u);
   blocks[0].slot = 4;
-  EXPECT_EQ(rig_->Do(WireType::kGet, set_, blocks).prefix, 1u);
+  EXPECT_THAT(Codes(rig_->Do(WireType::kGet, set_, blocks)), ElementsAre(Code::kOk));
   const std::vector<uint8_t> wanted = rig_->ThroughCodec(Slot(0), 5);
   constexpr size_t kRows = 5 * 128;  // of the first head of K
   EXPECT_EQ(0, std::memcmp(Slot(4).data(), wanted.data(), kRows));
@@ -190,7 +192,7 @@ TEST_F(WorkerCodecTest, WhatTheDaemonWantsRawGoesRaw) {
   Put({"a", "b"});
   EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked, PageForm::kRaw));
   // Raw pages are longer than a slot for packed ones: they are asked for again.
-  const Completion got = rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a", "b"}, 4));
+  const Completion got = rig_->Do(WireType::kGet, set_, rig_->Blocks({"a", "b"}, 4));
   EXPECT_EQ(got.prefix, 2u);
   EXPECT_EQ(got.results[0].precision, Precision::kRaw);
   EXPECT_EQ(Page(4), Page(0));
@@ -200,7 +202,7 @@ TEST_F(WorkerCodecTest, WhatTheDaemonWantsRawGoesRaw) {
 TEST_F(WorkerCodecTest, PagesThatMustStayRawAreNotPacked) {
   rig_->codecs.packs_known = false;
   set_ = rig_->Lend(memory_.data(), kSlots);
-  std::vector<Block> blocks = CodecRig::Blocks({"a", "b"}, 0);
+  std::vector<Block> blocks = rig_->Blocks({"a", "b"}, 0);
   blocks[0].token_start = 64;
   EXPECT_EQ(rig_->Do(WireType::kPut, set_, blocks).prefix, 2u);
   EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked, PageForm::kRaw));
@@ -212,30 +214,29 @@ TEST_F(WorkerCodecTest, APageWithANaNGoesRawForTheDaemonToJudge) {
   Slot(1)[7] = 0x7f;
   Put({"a", "b"});
   EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked, PageForm::kRaw));
-  EXPECT_EQ(rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"b"}, 5)).prefix, 1u);
+  EXPECT_EQ(rig_->Do(WireType::kGet, set_, rig_->Blocks({"b"}, 5)).prefix, 1u);
   EXPECT_EQ(Page(5), Page(1));
 }
 
 TEST_F(WorkerCodecTest, AnUnknownCodecIsUnpackedByTheDaemon) {
   Put({"a"});
   rig_->store.unknown_codec = 77;
-  EXPECT_EQ(rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4)).prefix, 1u);
+  EXPECT_EQ(rig_->Do(WireType::kGet, set_, rig_->Blocks({"a"}, 4)).prefix, 1u);
   EXPECT_EQ(Page(4), rig_->ThroughCodec(Slot(0), kRigTokens));
-  EXPECT_THAT(rig_->store.asked,
-              ElementsAre(PageForm::kPacked, PageForm::kPage, PageForm::kRaw));
+  EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked, PageForm::kPage, PageForm::kRaw));
 }
 
 TEST_F(WorkerCodecTest, ADamagedPageIsNotUnpacked) {
   Put({"a"});
   rig_->store.damage = true;
-  const Completion got = rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4));
+  const Completion got = rig_->Do(WireType::kGet, set_, rig_->Blocks({"a"}, 4));
   EXPECT_THAT(Codes(got), ElementsAre(Code::kCorrupt));
   EXPECT_EQ(memory_, before_);
 }
 
 TEST_F(WorkerCodecTest, AGpuThatDoesNotWaitDoesNothing) {
   gpu_.fail = true;
-  const Completion put = rig_->Do(WireType::kPut, set_, CodecRig::Blocks({"a"}, 0));
+  const Completion put = rig_->Do(WireType::kPut, set_, rig_->Blocks({"a"}, 0));
   EXPECT_THAT(Codes(put), ElementsAre(Code::kUnavailable));
   EXPECT_TRUE(rig_->store.asked.empty());
 }
@@ -246,8 +247,7 @@ TEST_F(WorkerCodecTest, LittleRoomMeansSeveralPieces) {
   Begin(options);
   Put({"a", "b", "c", "d", "e"});
   EXPECT_EQ(rig_->store.asked.size(), 2u);
-  EXPECT_EQ(
-      rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a", "b", "c", "d", "e"}, 8)).prefix, 5u);
+  EXPECT_EQ(rig_->Do(WireType::kGet, set_, rig_->Blocks({"a", "b", "c", "d", "e"}, 8)).prefix, 5u);
   EXPECT_EQ(Page(12), rig_->ThroughCodec(Slot(4), kRigTokens));
   rig_->store.wants_raw = true;
   rig_->store.asked.clear();
@@ -260,8 +260,8 @@ TEST_F(WorkerCodecTest, WithoutRoomARequestIsRefusedAtOnce) {
   options.staging_bytes = 3 * 8192;
   Begin(options);
   rig_->store.hold = true;
-  rig_->Start(WireType::kPut, set_, CodecRig::Blocks({"a", "b", "c"}, 0));
-  const std::vector<Block> more = CodecRig::Blocks({"d"}, 3);
+  rig_->Start(WireType::kPut, set_, rig_->Blocks({"a", "b", "c"}, 0));
+  const std::vector<Block> more = rig_->Blocks({"d"}, 3);
   Ticket ticket = 0;
   EXPECT_TRUE(rig_->Done().empty());
   EXPECT_EQ(rig_->core->Submit({WireType::kPut, 1, set_, &more, {}}, &ticket).code, Code::kBusy);
@@ -272,7 +272,7 @@ TEST_F(WorkerCodecTest, WithoutRoomARequestIsRefusedAtOnce) {
 
 TEST_F(WorkerCodecTest, ACancelledPutIsNotSentOnceItIsPacked) {
   gpu_.hold = true;
-  const Ticket ticket = rig_->Start(WireType::kPut, set_, CodecRig::Blocks({"a"}, 0));
+  const Ticket ticket = rig_->Start(WireType::kPut, set_, rig_->Blocks({"a"}, 0));
   EXPECT_TRUE(rig_->core->Cancel(ticket).ok());
   EXPECT_TRUE(rig_->Done().empty());
   EXPECT_TRUE(rig_->core->table().OwnsSlot(set_, 0));
@@ -286,7 +286,7 @@ TEST_F(WorkerCodecTest, ACancelledPutIsNotSentOnceItIsPacked) {
 TEST_F(WorkerCodecTest, ACancelledGetWritesNothing) {
   Put({"a"});
   rig_->store.hold = true;
-  const Ticket ticket = rig_->Start(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4));
+  const Ticket ticket = rig_->Start(WireType::kGet, set_, rig_->Blocks({"a"}, 4));
   EXPECT_TRUE(rig_->core->Cancel(ticket).ok());
   ASSERT_EQ(rig_->store.cancels.size(), 1u);
   EXPECT_EQ(rig_->store.cancels[0].first, rig_->store.last_id);
@@ -300,7 +300,7 @@ TEST_F(WorkerCodecTest, ACancelledGetWritesNothing) {
 TEST_F(WorkerCodecTest, ADeadlineFreesSlotsThatNoKernelUses) {
   Put({"a"});
   rig_->store.hold = true;
-  rig_->Start(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4));
+  rig_->Start(WireType::kGet, set_, rig_->Blocks({"a"}, 4));
   rig_->clock.Advance(10'000'000);
   std::vector<Completion> done = rig_->Done();
   ASSERT_EQ(done.size(), 1u);
@@ -314,7 +314,7 @@ TEST_F(WorkerCodecTest, ADeadlineFreesSlotsThatNoKernelUses) {
 
 TEST_F(WorkerCodecTest, ADeadlineLeavesSlotsToKernelsInFlight) {
   gpu_.hold = true;
-  rig_->Start(WireType::kPut, set_, CodecRig::Blocks({"a"}, 0));
+  rig_->Start(WireType::kPut, set_, rig_->Blocks({"a"}, 0));
   rig_->clock.Advance(10'000'000);
   ASSERT_EQ(rig_->Done().size(), 1u);
   EXPECT_TRUE(rig_->core->table().OwnsSlot(set_, 0));
@@ -328,7 +328,7 @@ TEST_F(WorkerCodecTest, ADeadlineLeavesSlotsToKernelsInFlight) {
 TEST_F(WorkerCodecTest, ALostDaemonEndsTripsAndANewOneKnowsTheSet) {
   Put({"a"});
   rig_->store.hold = true;
-  rig_->Start(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4));
+  rig_->Start(WireType::kGet, set_, rig_->Blocks({"a"}, 4));
   rig_->store.lost = true;
   const std::vector<Completion> done = rig_->Done();
   ASSERT_EQ(done.size(), 1u);
@@ -338,7 +338,7 @@ TEST_F(WorkerCodecTest, ALostDaemonEndsTripsAndANewOneKnowsTheSet) {
   rig_->store.replies.clear();
   ASSERT_TRUE(rig_->core->Open().ok());
   EXPECT_EQ(rig_->core->session().PlacedAt(set_).place, CodecPlace::kWorker);
-  EXPECT_EQ(rig_->Do(WireType::kGet, set_, CodecRig::Blocks({"a"}, 4)).prefix, 1u);
+  EXPECT_EQ(rig_->Do(WireType::kGet, set_, rig_->Blocks({"a"}, 4)).prefix, 1u);
   EXPECT_EQ(Page(4), rig_->ThroughCodec(Slot(0), kRigTokens));
 }
 
@@ -362,6 +362,15 @@ TEST_F(WorkerCodecTest, WithoutAKernelTheDaemonDoesItAndTheNoteSaysWhy) {
   EXPECT_TRUE(rig_->store.lent_gpu.back());
 }
 
+TEST_F(WorkerCodecTest, MemoryThatNobodyElseMapsIsPackedHere) {
+  gpu_.mappable = false;
+  Begin({}, CodecPlace::kDaemon);
+  EXPECT_EQ(rig_->core->session().PlacedAt(set_).place, CodecPlace::kWorker);
+  Put({"a"});
+  EXPECT_EQ(rig_->Do(WireType::kGet, set_, rig_->Blocks({"a"}, 4)).prefix, 1u);
+  EXPECT_EQ(Page(4), rig_->ThroughCodec(Slot(0), kRigTokens));
+}
+
 TEST_F(WorkerCodecTest, AStagingAreaTooSmallForAPageNamesTheOption) {
   Options options;
   options.staging_bytes = 4096;
@@ -370,7 +379,7 @@ TEST_F(WorkerCodecTest, AStagingAreaTooSmallForAPageNamesTheOption) {
 }
 
 TEST_F(WorkerCodecTest, OtherFormsAreRefused) {
-  const std::vector<Block> blocks = CodecRig::Blocks({"a"}, 0);
+  const std::vector<Block> blocks = rig_->Blocks({"a"}, 0);
   RequestOptions options;
   options.form = Form::kPage;
   Ticket ticket = 0;
