@@ -42,11 +42,11 @@ struct Store {
   std::vector<PageForm> asked;  // of every request, in order
   std::vector<PlaneReply> replies;
   uint64_t last_id = 0;
-  uint64_t codec_id_said = 0;  // by the last packed put
-  bool hold = false;           // answers nothing yet
-  bool wants_raw = false;      // packed puts are kMismatch
-  bool damage = false;         // of pages on their way out
-  uint64_t unknown_codec = 0;  // pages say that they are of this one
+  uint16_t codec_tag_said = 0;  // by the last packed put
+  bool hold = false;            // answers nothing yet
+  bool wants_raw = false;       // packed puts are kMismatch
+  bool damage = false;          // of pages on their way out
+  uint64_t unknown_codec = 0;   // pages say that they are of this one
   bool lost = false;
   std::vector<std::pair<uint64_t, CancelKind>> cancels;
   std::map<uint32_t, uint64_t> lent;  // bytes of a slot, by region set
@@ -99,7 +99,7 @@ class StorePlane final : public Plane {
     const WireBlock& block = request.blocks[i];
     WireBlockReply reply;
     const bool packed = request.form == PageForm::kPacked;
-    if (packed) s_.codec_id_said = request.codec_id;
+    if (packed) s_.codec_tag_said = block.codec_tag;
     reply.result = packed && s_.wants_raw ? BlockResult::kMismatch : BlockResult::kOk;
     if (reply.result != BlockResult::kOk) return reply;
     const PageCodec& codec = packed ? *s_.codec : *s_.raw;

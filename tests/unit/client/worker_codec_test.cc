@@ -88,12 +88,10 @@ class HostWorkerGpu final : public WorkerGpu {
 
 class NoMark final : public GpuMark {
  public:
-  const GpuHandle& handle() const override { return handle_; }
-  absl::Status Record(void*) override { return absl::OkStatus(); }
+  int word_fd() const override { return -1; }
+  absl::StatusOr<bool> Idle(void*) override { return false; }
+  absl::Status Record(void*, uint64_t) override { return absl::OkStatus(); }
   absl::Status Wait(void*) override { return absl::OkStatus(); }
-
- private:
-  GpuHandle handle_ = {};
 };
 
 class HostSide final : public GpuSide {
@@ -160,7 +158,7 @@ class WorkerCodecTest : public ::testing::Test {
 TEST_F(WorkerCodecTest, PagesComeBackAsTheReferenceCodecMakesThem) {
   Put({"a", "b", "c"});
   EXPECT_THAT(rig_->store.asked, ElementsAre(PageForm::kPacked));
-  EXPECT_EQ(rig_->store.codec_id_said, rig_->packed.id());
+  EXPECT_EQ(rig_->store.codec_tag_said, CodecTag(rig_->packed.id()));
   EXPECT_EQ(memory_, before_);
   const Completion got = rig_->Do(WireType::kGet, set_, rig_->Blocks({"a", "x", "b", "c"}, 4));
   EXPECT_THAT(Codes(got), ElementsAre(Code::kOk, Code::kMiss, Code::kOk, Code::kOk));
