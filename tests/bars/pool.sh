@@ -33,7 +33,7 @@ pool_start() {
   local crumbd key
   crumbd=$(pool_program crumbd cachesvc/server) || { echo "$crumbd"; exit 77; }
   local keys=(data_dir="$pool_dir/data" listen.socket="$pool_dir/s" listen.grpc=off
-    listen.http=127.0.0.1:0 pool.dram_bytes=8GiB pool.hbm_bytes=24GiB nvme.bytes=0 gpu.codec_place=daemon
+    listen.http=127.0.0.1:0 pool.dram_bytes=8GiB pool.hbm_bytes=24GiB nvme.bytes=0
     codec.int2=accept codec.windows=off gpu.codec_place=daemon "$@")
   local arguments=()
   mkdir -m 700 "$pool_dir/data"
