@@ -27,8 +27,9 @@ CudaPages GpuLink::Impl::PagesOf(const Batch& batch) {
   uint8_t* const device = parts.device;
   CudaPages pages;
   pages.places = reinterpret_cast<const CudaPlace*>(device + kPlacesAt) + table.first;
-  pages.pages = reinterpret_cast<const CudaPage*>(device + PagesAt(batch));
-  pages.slots = reinterpret_cast<const uint32_t*>(device + MiddleOf(batch));
+  const uint8_t* const lists = ReadsInPlace(batch) ? Host(0) : device;
+  pages.pages = reinterpret_cast<const CudaPage*>(lists + PagesAt(batch));
+  pages.slots = reinterpret_cast<const uint32_t*>(lists + MiddleOf(batch));
   if (batch.kind == GpuJobKind::kEncode) {
     pages.reports = reinterpret_cast<CudaPageReport*>(device + ReportsAt(batch));
   }
@@ -77,7 +78,9 @@ bool GpuLink::Impl::SendLaunch(Batch* batch) {
                            .launch = launch,
                            .arg = &call,
                            .token = TokenOf(Work::kLaunch, IndexOf(*batch))};
-  if (!parts.queue->Submit(work)) return false;
+  StreamWork in_place = work;
+  in_place.copies = {};
+  if (!parts.queue->Submit(ReadsInPlace(*batch) ? in_place : work)) return false;
   batch->sent = true;
   return true;
 }

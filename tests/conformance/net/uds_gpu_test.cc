@@ -1,6 +1,8 @@
 // GPU memory lent over the data socket, with a mapper that has no GPU: late answers, refusals and
 // none at all, peers that die at every moment, holds, limits, and what must not be mixed.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -363,31 +365,56 @@ TEST_F(UdsGpuTest, BytesAndOffersOfAllAreBounded) {
   EXPECT_EQ(Refusal(first.get()), UdsRefusal::kNone);
 }
 
-TEST_F(UdsGpuTest, OneGpuAndOneEventForEachPeer) {
+TEST_F(UdsGpuTest, AWordSaysHowFarTheWorkersGpuHasCome) {
+  StartGpu();
+  Client client = ConnectOnly();
+  const int fd = memfd_create("crumb-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, 4096), 0);
+  GpuRange range = Range(1);
+  range.word_fd = fd;
+  EXPECT_NE(LendGpu(&client, range).status().message().find("sealed"), std::string::npos);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  ASSERT_TRUE(LendGpu(&client, range).ok());
+  EXPECT_TRUE(server_->Reached(client.peer, 0));
+  EXPECT_FALSE(server_->Reached(client.peer, 5));
+  const uint64_t five = 5;
+  ASSERT_EQ(pwrite(fd, &five, sizeof(five), 0), 8);
+  EXPECT_TRUE(server_->Reached(client.peer, 5));
+  EXPECT_FALSE(server_->Reached(client.peer, 6));
+  close(fd);
+  // One without a word is waited for in vain.
+  Client other = ConnectGpu(2);
+  EXPECT_FALSE(server_->Reached(other.peer, 1));
+  const PeerId gone = client.peer;
+  client.transport.reset();
+  EXPECT_TRUE(Until([&] { return !server_->Reached(gone, 0); }));
+}
+
+TEST_F(UdsGpuTest, OneGpuForEachPeer) {
   StartGpu();
   PeerId id;
   const auto raw = Raw(&id), other = Raw(&id);
-  ASSERT_TRUE(raw->Send(LendPacket(1, 1, 1, 7)));
+  ASSERT_TRUE(raw->Send(LendPacket(1, 1, 1)));
   EXPECT_EQ(Refusal(raw.get()), UdsRefusal::kNone);
-  ASSERT_TRUE(raw->Send(LendPacket(2, 2, 2, 7)));
+  ASSERT_TRUE(raw->Send(LendPacket(2, 2, 2)));
   EXPECT_EQ(Refusal(raw.get()), UdsRefusal::kOtherGpu);
-  ASSERT_TRUE(other->Send(LendPacket(1, 4, 2, 9)));
+  ASSERT_TRUE(other->Send(LendPacket(1, 4, 2)));
   EXPECT_EQ(Refusal(other.get()), UdsRefusal::kNone);
-  EXPECT_EQ(server_->uds_stats().gpu_refused, 2u);
+  EXPECT_EQ(server_->uds_stats().gpu_refused, 1u);
   // That holds as long as it is connected; what was refused binds nobody.
   ASSERT_TRUE(raw->SendFrame({.kind = UdsFrameKind::kUnlend, .file = 1}));
-  ASSERT_TRUE(raw->Send(LendPacket(4, 2, 2, 7)));
+  ASSERT_TRUE(raw->Send(LendPacket(4, 2, 2)));
   EXPECT_EQ(Refusal(raw.get()), UdsRefusal::kOtherGpu);
   mapper_.at_once = false;
   const auto third = Raw(&id);
-  ASSERT_TRUE(third->Send(LendPacket(1, 5, 1, 7)));
+  ASSERT_TRUE(third->Send(LendPacket(1, 5, 1)));
   ASSERT_TRUE(Until([&] { return mapper_.offers() == 1; }));
-  ASSERT_TRUE(third->Send(LendPacket(2, 6, 2, 7)));
+  ASSERT_TRUE(third->Send(LendPacket(2, 6, 2)));
   EXPECT_EQ(Refusal(third.get()), UdsRefusal::kOtherGpu) << "while the first may yet be mapped";
   mapper_.Answer(UdsRefusal::kNotShared);
   EXPECT_EQ(Refusal(third.get()), UdsRefusal::kNotShared);
   mapper_.at_once = true;
-  ASSERT_TRUE(third->Send(LendPacket(3, 6, 2, 7)));
+  ASSERT_TRUE(third->Send(LendPacket(3, 6, 2)));
   EXPECT_EQ(Refusal(third.get()), UdsRefusal::kNone);
 }
 
