@@ -142,10 +142,6 @@ void EngineImpl::Cleanup(Block& block) {
     }
     block.segments = {};
   }
-  if (block.hbm_stage.valid()) {
-    ReleaseSlot(std::exchange(block.hbm_stage, SlotId{}));
-    --transient_slots;
-  }
   DropLent(block);
   if (block.gpu.held()) (void)ReleaseGpu(block, 0);
   if (block.leading) {

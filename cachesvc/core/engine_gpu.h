@@ -25,7 +25,6 @@ class EngineGpu : public EngineLent {
   void SubmitGpu(Block& block, GpuJob job);
   void GpuPull(Block& block, const TransferPlan& plan);
   void GpuEncode(Block& block);
-  bool StageInHbm(Block& block);
   void GpuPush(Block& block);
   void OnGpuDone(const GpuDone& done);
   int RetryGates();
@@ -40,7 +39,7 @@ class EngineGpu : public EngineLent {
   void OnMoveCopied(uint32_t id, bool ok);
   void OnMoveSealed(uint32_t id);
   void EndMove(uint32_t id, bool done);
-  void RaiseIfHot(Block& block);
+  void RaiseIfHot(const Block& block);
   int RunMoves();
   void Activate(GpuLink* link);
 

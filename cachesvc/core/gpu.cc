@@ -217,18 +217,6 @@ void EngineGpu::OnGpuEncoded(Block& block, const EncodeReport& report) {
   RunJob(block);
 }
 
-// Room in HBM for a packed page on its way from DRAM. WHY: a copy engine fills PCIe, a kernel that
-// reads over it half of it at most. Without room the kernel does.
-bool EngineGpu::StageInHbm(Block& block) {
-  if (block.hbm_stage.valid()) return true;
-  if (!has_hbm() || block.reply.precision == Precision::kRaw) return false;
-  const SlotId slot = hbm().Allocate(PageSlotBytes(block.job.header.payload_bytes));
-  if (!slot.valid()) return false;
-  block.hbm_stage = {slot.value | kHbmSlotBit};
-  ++transient_slots;
-  return true;
-}
-
 // What a get asked for: from HBM, or from DRAM once the host has verified it.
 void EngineGpu::GpuPush(Block& block) {
   const GpuSet* set = GpuSetOf(block);
@@ -244,17 +232,6 @@ void EngineGpu::GpuPush(Block& block) {
   const uint64_t bytes = block.reply.value_bytes;
   if (!HoldGpu(block, bytes, raw ? tokens : 0)) return;
   GpuJob job;
-  if (raw && !made && !in_hbm && StageInHbm(block)) {
-    uint8_t* const stage = MemoryOf(block.hbm_stage).data() + kPageHeaderBytes;
-    if (!block.in_stage) {
-      job.kind = GpuJobKind::kCopy;
-      job.payload = payload;
-      job.to = stage;
-      job.bytes = block.job.header.payload_bytes;
-      return SubmitGpu(block, job);
-    }
-    payload = stage;
-  }
   job.kind = GpuJobKind::kDecode;
   job.tokens = tokens;
   job.payload = payload;
@@ -298,11 +275,7 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   if (block.doom != BlockResult::kOk) return Finish(block, block.doom);
   if (block.request == kNoId) return Cleanup(block);
   if (!alive || !done.ok) return Finish(block, BlockResult::kUnavailable);
-  if (!put) {
-    if (!block.hbm_stage.valid() || block.in_stage) return OnGetPushed(block);
-    block.in_stage = true;
-    return Run(block);
-  }
+  if (!put) return OnGetPushed(block);
   if (block.step == Step::kPutEncode) return OnGpuEncoded(block, done.report);
   block.pulled = true;
   block.step = Step::kPutEncode;

@@ -195,8 +195,8 @@ void EngineGpu::EndMove(uint32_t id, bool done) {
   moves.Give(id);
 }
 
-// After a get of a packed page into GPU memory. What was staged in HBM stays there.
-void EngineGpu::RaiseIfHot(Block& block) {
+// After a get of a packed page into GPU memory.
+void EngineGpu::RaiseIfHot(const Block& block) {
   if (!has_hbm() || draining || !block.page_pinned || IsHbm(block.page) || !OnGpu(block)) return;
   if (!index.Alive(block.entry, block.entry_generation)) return;
   Entry& entry = index.at(block.entry);
@@ -207,14 +207,6 @@ void EngineGpu::RaiseIfHot(Block& block) {
   if (entry.append != kNoId || moves.free() == 0) return;
   for (uint32_t move = 0; move < moves.size(); ++move) {
     if (moves[move].used && moves[move].entry == block.entry) return;
-  }
-  if (block.in_stage) {
-    ++counts.raised;
-    counts.raised_bytes += MemoryOf(block.hbm_stage).size();
-    DetachSlot(block.entry, Leaving::kReplaced);
-    AttachSlot(block.entry, std::exchange(block.hbm_stage, SlotId{}));
-    --transient_slots;
-    return;
   }
   const uint64_t bytes = PageSlotBytes(entry.payload_bytes);
   const SlotId slot = hbm().Allocate(bytes);

@@ -131,8 +131,6 @@ struct Block {
   uint32_t entry_generation = 0;
   std::vector<Segment> segments;
   MappedHold lent;              // held for the job, or empty
-  SlotId hbm_stage;             // of a get from DRAM: where a copy engine brings the packed page
-  bool in_stage = false;        // it is there
   GpuHold gpu;                  // held for work on the peer's GPU, or empty
   uint64_t gpu_ticket = 0;      // how far that must have come first; 0: no matter
   uint32_t lent_transport = 0;  // whose they are

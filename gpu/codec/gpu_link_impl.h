@@ -94,12 +94,6 @@ struct GpuLink::Impl {
   uint64_t ReportsAt(const Batch& batch) const {
     return PagesAt(batch) - batch.jobs * sizeof(CudaPageReport);
   }
-  // A short list that a kernel reads out of pinned memory: PCIe costs it less than a copy ahead of
-  // it. Encoders count in their list's neighbour, the reports: theirs is copied.
-  static bool ReadsInPlace(const Batch& batch) {
-    constexpr uint32_t kPagesMost = 2;
-    return batch.kind == GpuJobKind::kDecode && batch.jobs <= kPagesMost;
-  }
   uint8_t* Host(uint64_t at) { return parts.host.data() + at; }
   CudaPageReport* HostReports(const Batch& batch) {
     return reinterpret_cast<CudaPageReport*>(Host(ReportsAt(batch)));

@@ -27,9 +27,8 @@ CudaPages GpuLink::Impl::PagesOf(const Batch& batch) {
   uint8_t* const device = parts.device;
   CudaPages pages;
   pages.places = reinterpret_cast<const CudaPlace*>(device + kPlacesAt) + table.first;
-  const uint8_t* const lists = ReadsInPlace(batch) ? Host(0) : device;
-  pages.pages = reinterpret_cast<const CudaPage*>(lists + PagesAt(batch));
-  pages.slots = reinterpret_cast<const uint32_t*>(lists + MiddleOf(batch));
+  pages.pages = reinterpret_cast<const CudaPage*>(device + PagesAt(batch));
+  pages.slots = reinterpret_cast<const uint32_t*>(device + MiddleOf(batch));
   if (batch.kind == GpuJobKind::kEncode) {
     pages.reports = reinterpret_cast<CudaPageReport*>(device + ReportsAt(batch));
   }
@@ -78,9 +77,7 @@ bool GpuLink::Impl::SendLaunch(Batch* batch) {
                            .launch = launch,
                            .arg = &call,
                            .token = TokenOf(Work::kLaunch, IndexOf(*batch))};
-  StreamWork in_place = work;
-  in_place.copies = {};
-  if (!parts.queue->Submit(ReadsInPlace(*batch) ? in_place : work)) return false;
+  if (!parts.queue->Submit(work)) return false;
   batch->sent = true;
   return true;
 }
