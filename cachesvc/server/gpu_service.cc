@@ -10,6 +10,7 @@ namespace crumb {
 namespace {
 
 constexpr uint64_t kHbmStagingBytes = 2 * kPageAlignment;  // nothing is staged there
+constexpr uint32_t kHbmWasteShare = 32;                    // of runs of slabs; HBM is dear
 
 // WHY: without MPS kernels of two processes on one GPU take turns, milliseconds long, while copies
 // between a worker and its host's memory do not.
@@ -112,8 +113,8 @@ absl::Status GpuService::MakeArena() {
   if (!size.ok()) return WithoutHbm(size.status());
   absl::StatusOr<GpuArea> arena = gpus_->MakeArena({.device = device_, .bytes = size->bytes});
   if (!arena.ok()) return WithoutHbm(arena.status());
-  absl::StatusOr<std::unique_ptr<PagePool>> pool =
-      PagePool::CreateOver(arena->memory, {.staging_bytes = kHbmStagingBytes});
+  absl::StatusOr<std::unique_ptr<PagePool>> pool = PagePool::CreateOver(
+      arena->memory, {.staging_bytes = kHbmStagingBytes, .waste_share = kHbmWasteShare});
   if (!pool.ok()) return WithoutHbm(pool.status());
   arena_ = *std::move(arena);
   hbm_ = *std::move(pool);

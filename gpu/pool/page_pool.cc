@@ -26,7 +26,6 @@ constexpr uint64_t kSlabBytesMax = 4u << 20;
 constexpr uint64_t kStagingBytesMax = 1ull << 30;
 constexpr uint64_t kStagingBytesWanted = 64ull << 20;
 constexpr uint32_t kExtraSlabsMax = 8;  // a run is at most this much longer than it must be
-constexpr uint32_t kWasteDivisor = 8;   // a run may waste 1/8 of its bytes before a longer is tried
 
 enum class SlotState : uint8_t { kNotASlot = 0, kFree, kOwned, kZombie };
 
@@ -60,6 +59,7 @@ struct Slab {
 
 // How the arena is cut.
 struct Areas {
+  uint32_t waste_share = 1;
   uint64_t main_bytes = 0;
   uint64_t staging_bytes = 0;
   uint64_t slab_bytes = 0;
@@ -120,7 +120,10 @@ absl::StatusOr<Areas> CutAreas(const PagePoolOptions& options) {
                                                    staging, " do not fit a pool of ", options.bytes,
                                                    " bytes; slabs are multiples of ", kUnit));
   }
-  return Areas{(options.bytes - staging) / slab * slab, staging, slab};
+  return Areas{.waste_share = std::max(options.waste_share, 1u),
+               .main_bytes = (options.bytes - staging) / slab * slab,
+               .staging_bytes = staging,
+               .slab_bytes = slab};
 }
 
 }  // namespace
@@ -129,7 +132,7 @@ struct PagePool::Impl {
   Arena mapped;        // empty over memory of somebody else
   MutableBytes arena;  // an address and a length, never touched: it may be a GPU's
   uint32_t main_units = 0;
-  uint32_t units_per_slab = 0;
+  uint32_t units_per_slab = 0, waste_share = 1;
   std::vector<Slab> slabs;
   Arena meta_memory, state_memory;  // WHY mappings: zero without touching, so idle RSS stays small
   std::span<SlotMeta> meta;
@@ -173,6 +176,7 @@ absl::Status PagePool::Impl::MakeSlots(const Areas& areas) {
   state = {reinterpret_cast<SlotState*>(state_memory.bytes().data()), units};
   main_units = static_cast<uint32_t>(areas.main_bytes / kUnit);
   units_per_slab = static_cast<uint32_t>(areas.slab_bytes / kUnit);
+  waste_share = areas.waste_share;
   slabs.resize(areas.main_bytes / areas.slab_bytes);
   free_slabs = static_cast<uint32_t>(slabs.size());
   open_extents.reserve(2 * slabs.size());
@@ -197,7 +201,7 @@ Geometry PagePool::Impl::GeometryOf(uint32_t class_units) const {
       best_waste = waste;
       best_units = units;
     }
-    if (waste * kWasteDivisor <= units) break;
+    if (waste * waste_share <= units) break;
   }
   return best;
 }

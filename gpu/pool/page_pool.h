@@ -32,6 +32,7 @@ struct PagePoolOptions {
   uint64_t bytes = 0;          // both areas together; of CreateOver: 0 is all of the memory
   uint64_t staging_bytes = 0;  // 0: a quarter of `bytes`, at least 64 MiB or half, at most 1 GiB
   uint64_t slab_bytes = 0;     // 0: bytes / 64 as a power of two in [64 KiB, 4 MiB]
+  uint32_t waste_share = 8;    // a class takes longer runs while 1 / share of one would be wasted
   bool hugepages = false;      // MAP_HUGETLB if the kernel has them, else madvise; Create's alone
 };
 
