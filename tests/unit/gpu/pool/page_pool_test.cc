@@ -382,7 +382,7 @@ TEST_P(PagePoolTest, RandomWalkKeepsEverySlotInOneState) {
 
 TEST(PagePoolRuns, ASmallerWasteTakesLongerRuns) {
   // 703 units in slabs of 1,024: one run of three slabs wastes 8.5 %, one of seven 1.9 %.
-  constexpr uint64_t kPage = 703 * kPageAlignment, kBytes = 512ull << 22;
+  constexpr uint64_t kPage = 703 * 4096, kBytes = 512ull << 22;
   const MutableBytes nowhere(reinterpret_cast<uint8_t*>(uintptr_t{1} << 40), kBytes);
   uint64_t pages[2] = {};
   for (int i = 0; i < 2; ++i) {
