@@ -8,12 +8,6 @@
 #include "cachesvc/core/engine_demote.h"
 
 namespace crumb::core {
-namespace {
-
-constexpr int kEvictionsPerTarget = 64;
-
-}  // namespace
-
 int EngineDemote::RunDemotions() {
   FindDue();
   int work = 0;
@@ -86,7 +80,11 @@ bool EngineDemote::AdvanceDemotion(uint32_t id) {
     case DemotionStep::kWrite:
       WriteDemotion(id);
       return !demotion.used || demotion.step != DemotionStep::kWrite;
-    default:
+    case DemotionStep::kEncode:
+    case DemotionStep::kVerify:
+    case DemotionStep::kGpu:
+    case DemotionStep::kSeal:
+    case DemotionStep::kWriting:
       break;
   }
   return false;
@@ -96,17 +94,9 @@ Grant EngineDemote::AcquireTarget(uint32_t id) {
   Demotion& demotion = demotions[id];
   const BoundCodec& codec = demotion.binding->ladder(demotion.part)[demotion.rung];
   const uint64_t bytes = PageSlotBytes(codec.payload_bytes);
-  Grant grant = Grant::kGot;
-  for (int i = 0; i < kEvictionsPerTarget && grant == Grant::kGot; ++i) {
-    if (const SlotId slot = pool().Allocate(bytes); slot.valid()) {
-      demotion.target = slot;
-      ++transient_slots;
-      if (clear_owner == id) clear_owner = kNoId;
-      return Grant::kGot;
-    }
-    grant = MakeRoom({.bytes = bytes, .demotion = id});
-  }
-  return grant == Grant::kGot ? Grant::kWait : grant;
+  const Grant grant = TakeSlot({.bytes = bytes, .demotion = id}, &demotion.target);
+  if (grant == Grant::kGot && clear_owner == id) clear_owner = kNoId;
+  return grant;
 }
 
 // False: the queue is full.
@@ -152,8 +142,10 @@ bool EngineDemote::QueueDemotion(uint32_t id, DemotionStep next) {
 
 void EngineDemote::OnDemotionJob(uint32_t id) {
   Demotion& demotion = demotions[id];
-  if (demotion.entry == kNoId) return EndDemotion(id);
   const bool verified = demotion.step == DemotionStep::kVerify;
+  CRUMB_CHECK(verified || demotion.step == DemotionStep::kEncode ||
+              demotion.step == DemotionStep::kSeal);
+  if (demotion.entry == kNoId) return EndDemotion(id);
   if (!verified || demotion.job.result != BlockResult::kOk) return JudgeDemotion(id);
   demotion.step = DemotionStep::kGpuSubmit;
   (void)EncodeDemotion(id);

@@ -29,12 +29,15 @@ class EngineGpu : public EngineLent {
   void OnGpuDone(const GpuDone& done);
   int RetryGates();
   void OnGpuEncoded(Block& block, const EncodeReport& report);
+  Grant TakeSlot(const RoomWanted& wanted, SlotId* slot);  // slots.cc
+  const RegisteredSet* MayTransfer(Block& block);          // transfer.cc
   // moves.cc
   bool AcquireHbm(Block& block, uint64_t bytes);
   void WaitForDram(Block& block, EntryId id);
+  uint32_t FindMove(EntryId id) const;
   uint32_t StartMove(EntryId id, bool raise, SlotId target);
   void AdvanceMove(uint32_t id);
-  bool CopyMove(uint32_t id);
+  void CopyMove(uint32_t id);
   void SealMove(uint32_t id);
   void OnMoveCopied(uint32_t id, bool ok);
   void OnMoveSealed(uint32_t id);

@@ -8,6 +8,10 @@
 
 namespace crumb::core {
 
+// On which rung of its ladder a put is.
+inline const BoundCodec& CodecOf(const Block& block) {
+  return block.binding->ladder(block.wire.part)[block.rung];
+}
 // What a put's page is sealed with.
 PageHeader MakeHeader(const Block& block, const BoundCodec& codec);
 
@@ -31,6 +35,9 @@ class EngineLent : public EngineBasics {
   bool GpuReads(const Block& block, const Entry& entry) const;  // straight from HBM
   bool ReleaseGpu(Block& block, uint64_t bytes);                // false: the peer is gone
   absl::Status RegisterGpu(Peer* peer, const RegisteredSet& set);
+  static absl::Status AddTables(const Binding& binding, const RegionSet& set,
+                                const std::vector<uint64_t>& addresses, GpuSet* made);
+  static void DropTables(const GpuSet& set);
 
   // blocks.cc
   bool RunInline(Block& block);  // false: its job is worth the way to a worker thread

@@ -9,13 +9,6 @@
 #include "cachesvc/core/engine_gpu.h"
 
 namespace crumb::core {
-namespace {
-
-const BoundCodec& CodecOf(const Block& block) {
-  return block.binding->ladder(block.wire.part)[block.rung];
-}
-
-}  // namespace
 
 std::vector<CudaPlace> TableOf(const std::vector<TensorPlace>& places,
                                const std::vector<uint64_t>& addresses) {
@@ -77,15 +70,19 @@ bool EngineLent::GpuReads(const Block& block, const Entry& entry) const {
          block.binding->FindGpu(block.wire.part, entry.codec_id, set->link->device()) != nullptr;
 }
 
+void EngineLent::DropTables(const GpuSet& set) {
+  for (const uint32_t table : set.tables) {
+    if (table != kNoId) set.link->DropPlaces(table);
+  }
+}
+
 // What a peer's GPU set looks like to kernels; nothing for a set in host memory.
 absl::Status EngineLent::RegisterGpu(Peer* peer, const RegisteredSet& registered) {
   const auto old =
       std::find_if(peer->gpu_sets.begin(), peer->gpu_sets.end(),
                    [&registered](const GpuSet& set) { return set.region_set == registered.id; });
   if (old != peer->gpu_sets.end()) {
-    for (const uint32_t table : old->tables) {
-      if (table != kNoId) old->link->DropPlaces(table);
-    }
+    DropTables(*old);
     peer->gpu_sets.erase(old);
   }
   GpuMemory* memory = gpus[peer->transport];
@@ -99,8 +96,20 @@ absl::Status EngineLent::RegisterGpu(Peer* peer, const RegisteredSet& registered
               .address = addresses[0],
               .slot_bytes = set.spec().slot_bytes,
               .tables = {}};
+  const absl::Status added = AddTables(binding, set, addresses, &made);
+  if (!added.ok()) {
+    DropTables(made);
+    return added;
+  }
+  peer->gpu_sets.push_back(std::move(made));
+  return absl::OkStatus();
+}
+
+// Of every part that is here; what was added before an error stays in `made`.
+absl::Status EngineLent::AddTables(const Binding& binding, const RegionSet& set,
+                                   const std::vector<uint64_t>& addresses, GpuSet* made) {
   for (uint32_t part = 0; part < binding.part_count(); ++part) {
-    if (binding.FindGpu(part, binding.raw_id(part), link->device()) == nullptr) {
+    if (binding.FindGpu(part, binding.raw_id(part), made->link->device()) == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat("the daemon has no kernels for part ", part,
                                                         " of this layout on that GPU: lend host "
                                                         "memory, or see its log"));
@@ -108,34 +117,25 @@ absl::Status EngineLent::RegisterGpu(Peer* peer, const RegisteredSet& registered
     const std::vector<TensorPlace> places =
         set.contiguous() ? RawPlaces(binding.part(part), set.spec().slot_bytes)
                          : set.PlacesOf(part);
-    made.tables.push_back(kNoId);
+    made->tables.push_back(kNoId);
     if (places.empty()) continue;
     const std::vector<CudaPlace> table = TableOf(places, addresses);
     const uint32_t tokens = binding.part(part).page_tokens / set.spec().slots_per_block;
-    CRUMB_ASSIGN(made.tables.back(), link->AddPlaces(table, tokens));
+    CRUMB_ASSIGN(made->tables.back(), made->link->AddPlaces(table, tokens));
   }
-  peer->gpu_sets.push_back(std::move(made));
   return absl::OkStatus();
 }
 
 // False: the block waits, or is finished.
 bool EngineGpu::HoldGpu(Block& block, uint64_t bytes, uint32_t tokens) {
   if (block.gpu.held()) return true;  // it waited for room on the link
-  const Session* session = FindSession(block.session);
-  if (session == nullptr || !peers.Alive(block.peer, block.peer_generation)) {
-    return Finish(block, BlockResult::kUnavailable), false;
-  }
-  const RegisteredSet* set = session->FindSet(block.region_set);
+  const RegisteredSet* set = MayTransfer(block);
+  if (set == nullptr) return false;
   const BlockPlace place{.part = block.wire.part,
                          .slots = absl::MakeConstSpan(block.slots.data(), block.slot_count),
                          .bytes = bytes,
-                         .tokens = set != nullptr && set->set.contiguous() ? 0 : tokens};
-  if (set == nullptr || !set->set.Holds(place)) return Finish(block, BlockResult::kInvalid), false;
-  const uint32_t left = options.limits.transfers_max - transfers;
-  if (peers[block.peer].transfers > left) return Wait(share_wait, block), false;
-  if (left == 0 || (!transfer_wait.empty() && retrying != &transfer_wait)) {
-    return Wait(transfer_wait, block), false;
-  }
+                         .tokens = set->set.contiguous() ? 0 : tokens};
+  if (!set->set.Holds(place)) return Finish(block, BlockResult::kInvalid), false;
   const Peer& peer = peers[block.peer];
   block.lent_transport = peer.transport;
   return BeginTransfer(block, gpus[peer.transport]->HoldGpu(peer.id, block.region_set, &block.gpu));
@@ -184,7 +184,6 @@ void EngineGpu::GpuPull(Block& block, const TransferPlan& plan) {
     job.to = plan.local.data();
     job.bytes = plan.local.size();
   }
-  ++counts.gpu_copies;
   SubmitGpu(block, job);
 }
 
@@ -239,14 +238,12 @@ void EngineGpu::GpuPush(Block& block) {
     const bool as_is = made || block.reply.precision == Precision::kRaw;
     const uint64_t id = as_is ? block.binding->raw_id(part) : block.job.header.codec_id;
     job.codec = block.binding->FindGpu(part, id, set->link->device());
-    as_is ? ++counts.gpu_copies : ++counts.gpu_decode_pages;
     block.reply.checksum = 0;  // of bytes that the host never saw
     if (job.codec == nullptr) return Finish(block, BlockResult::kMiss);
   } else {
     job.kind = GpuJobKind::kCopy;
     job.to = reinterpret_cast<uint8_t*>(set->address + block.slots[0] * set->slot_bytes);
     job.bytes = bytes;
-    ++counts.gpu_copies;
     if (in_hbm) block.reply.checksum = 0;
   }
   SubmitGpu(block, job);
@@ -275,8 +272,14 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   if (block.doom != BlockResult::kOk) return Finish(block, block.doom);
   if (block.request == kNoId) return Cleanup(block);
   if (!alive || !done.ok) return Finish(block, BlockResult::kUnavailable);
-  if (!put) return OnGetPushed(block);
+  if (!put) {
+    const bool decoded = block.form == PageForm::kRaw && !block.staging.valid() &&
+                         block.reply.precision != Precision::kRaw;
+    decoded ? ++counts.gpu_decode_pages : ++counts.gpu_copies;
+    return OnGetPushed(block);
+  }
   if (block.step == Step::kPutEncode) return OnGpuEncoded(block, done.report);
+  ++counts.gpu_copies;
   block.pulled = true;
   block.step = Step::kPutEncode;
   Run(block);

@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint32_t kLoweringMax = 64;  // at once, to make room
 constexpr uint64_t kFreeShare = 64;    // 1 / share of HBM is kept free
-constexpr int kEvictionsPerMove = 16;
 
 PageHeader HeaderOf(const Entry& entry) {
   PageHeader header;
@@ -53,16 +52,21 @@ bool EngineGpu::AcquireHbm(Block& block, uint64_t bytes) {
   return true;
 }
 
-// The block looks again when the page lies in DRAM; a miss if it cannot be brought there.
-void EngineGpu::WaitForDram(Block& block, EntryId id) {
+// The move of an entry that is under way, or kNoId.
+uint32_t EngineGpu::FindMove(EntryId id) const {
   for (uint32_t move = 0, left = moves.taken(); move < moves.size() && left > 0; ++move) {
     if (!moves[move].used) continue;
     --left;
-    if (moves[move].entry != id || moves[move].entry_generation != index.at(id).generation)
-      continue;
-    return Wait(moves[move].waiters, block);
+    const bool its = moves[move].entry == id;
+    if (its && moves[move].entry_generation == index.at(id).generation) return move;
   }
-  const uint32_t move = StartMove(id, false, {});
+  return kNoId;
+}
+
+// The block looks again when the page lies in DRAM; a miss if it cannot be brought there.
+void EngineGpu::WaitForDram(Block& block, EntryId id) {
+  uint32_t move = FindMove(id);
+  if (move == kNoId) move = StartMove(id, false, {});
   move == kNoId ? Wait(share_wait, block) : Wait(moves[move].waiters, block);
 }
 
@@ -93,39 +97,31 @@ uint32_t EngineGpu::StartMove(EntryId entry_id, bool raise, SlotId target) {
 void EngineGpu::AdvanceMove(uint32_t id) {
   Move& move = moves[id];
   if (move.step == MoveStep::kSlot) {
-    const uint64_t bytes = PageSlotBytes(move.payload_bytes);
-    Grant grant = Grant::kGot;
-    for (int i = 0; i < kEvictionsPerMove && grant == Grant::kGot; ++i) {
-      move.target = pool().Allocate(bytes);
-      if (move.target.valid()) break;
-      grant = MakeRoom({.bytes = bytes});
-    }
-    if (!move.target.valid()) {
+    const Grant grant = TakeSlot({.bytes = PageSlotBytes(move.payload_bytes)}, &move.target);
+    if (grant != Grant::kGot) {
       // Slots that operations in flight hold come back; what only pins keep does not.
       const bool hopeless = grant == Grant::kNever && transient_slots <= moves.taken();
       return hopeless ? EndMove(id, false) : static_cast<void>(0);
     }
-    ++transient_slots;
     move.step = MoveStep::kCopy;
   }
-  if (move.step == MoveStep::kCopy) (void)CopyMove(id);
+  if (move.step == MoveStep::kCopy) CopyMove(id);
   if (move.step == MoveStep::kSeal) SealMove(id);
 }
 
-bool EngineGpu::CopyMove(uint32_t id) {
+void EngineGpu::CopyMove(uint32_t id) {
   Move& move = moves[id];
   GpuLink* link = move.raise ? options.hbm.raise : options.hbm.lower;
-  if (!link->health().ok()) return EndMove(id, false), false;
+  if (!link->health().ok()) return EndMove(id, false);
   GpuJob job;
   job.kind = GpuJobKind::kCopy;
   job.payload = MemoryOf(move.source).data() + kPageHeaderBytes;
   job.to = MemoryOf(move.target).data() + kPageHeaderBytes;
   job.bytes = move.payload_bytes;
   job.token = MakeToken(TokenKind::kMove, id, move.generation);
-  if (!link->Submit(job)) return false;
+  if (!link->Submit(job)) return;
   move.step = MoveStep::kCopying;
   Activate(link);
-  return true;
 }
 
 void EngineGpu::OnMoveCopied(uint32_t id, bool ok) {
@@ -204,10 +200,7 @@ void EngineGpu::RaiseIfHot(const Block& block) {
   const bool again = entry.gpu_got;
   entry.gpu_got = true;
   if (!again) return;
-  if (entry.append != kNoId || moves.free() == 0) return;
-  for (uint32_t move = 0; move < moves.size(); ++move) {
-    if (moves[move].used && moves[move].entry == block.entry) return;
-  }
+  if (entry.append != kNoId || moves.free() == 0 || FindMove(block.entry) != kNoId) return;
   const uint64_t bytes = PageSlotBytes(entry.payload_bytes);
   const SlotId slot = hbm().Allocate(bytes);
   if (!slot.valid()) {

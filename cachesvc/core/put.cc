@@ -13,10 +13,6 @@ uint32_t TokensOf(const Block& block) {
   return block.wire.token_count == 0 ? page_tokens : block.wire.token_count;
 }
 
-const BoundCodec& CodecOf(const Block& block) {
-  return block.binding->ladder(block.wire.part)[block.rung];
-}
-
 // The second put of a key replaces only if strictly better. A page that this layout cannot read
 // would shadow the key for good, so anything readable is better.
 bool IsBetter(const Block& block, Precision precision, const Entry& entry) {

@@ -20,22 +20,14 @@ Grant EngineImpl::AcquireSlot(Block& block, uint64_t bytes, SlabKind kind) {
     Wait(slot_wait, block);
     return Grant::kWait;
   }
-  Grant grant = Grant::kGot;
-  for (int i = 0; i < kEvictionsPerGrant && grant == Grant::kGot; ++i) {
-    if (const SlotId slot = pool().Allocate(bytes, kind); slot.valid()) {
-      block.page = slot;
-      block.page_owned = true;
-      block.starved_us = 0;
-      ++transient_slots;
-      return Grant::kGot;
-    }
-    grant = MakeRoom({.bytes = bytes, .kind = kind});
-  }
+  const Grant grant = TakeSlot({.bytes = bytes, .kind = kind}, &block.page);
+  if (grant == Grant::kGot) block.page_owned = true;
   if (grant == Grant::kNever) {
     if (Starve(block) == Grant::kNever) return Grant::kNever;
   } else {
     block.starved_us = 0;
   }
+  if (grant == Grant::kGot) return grant;
   Wait(slot_wait, block);
   return Grant::kWait;
 }
@@ -67,6 +59,20 @@ Grant EngineImpl::AcquireFresh(Block& block, uint64_t bytes) {
   }
   Wait(fresh_wait, block);
   return Grant::kWait;
+}
+
+// kGot: `slot` is taken, and counted. Evicts for it, as much as one turn may.
+Grant EngineGpu::TakeSlot(const RoomWanted& wanted, SlotId* slot) {
+  Grant grant = Grant::kGot;
+  for (int i = 0; i < kEvictionsPerGrant && grant == Grant::kGot; ++i) {
+    *slot = pool().Allocate(wanted.bytes, wanted.kind);
+    if (slot->valid()) {
+      ++transient_slots;
+      return Grant::kGot;
+    }
+    grant = MakeRoom(wanted);
+  }
+  return grant == Grant::kGot ? Grant::kWait : grant;
 }
 
 // kGot: something was freed, try again. kWait: something will be freed. kNever: nothing can be.

@@ -22,19 +22,27 @@ void TakeSpare(std::vector<T>* spare, T* to) {
 
 }  // namespace
 
-// False: the block waits, or is finished.
-bool EngineImpl::PrepareTransfer(Block& block, const TransferPlan& plan, Transfer* transfer) {
+// The set that a block's transfer goes to or from, if it may begin now; null: the block waits, or
+// is finished.
+const RegisteredSet* EngineGpu::MayTransfer(Block& block) {
   const Session* session = FindSession(block.session);
   if (session == nullptr || !peers.Alive(block.peer, block.peer_generation)) {
-    return Finish(block, BlockResult::kUnavailable), false;
+    return Finish(block, BlockResult::kUnavailable), nullptr;
   }
   const RegisteredSet* set = session->FindSet(block.region_set);
-  if (set == nullptr) return Finish(block, BlockResult::kInvalid), false;
+  if (set == nullptr) return Finish(block, BlockResult::kInvalid), nullptr;
   const uint32_t left = options.limits.transfers_max - transfers;
-  if (peers[block.peer].transfers > left) return Wait(share_wait, block), false;
+  if (peers[block.peer].transfers > left) return Wait(share_wait, block), nullptr;
   if (left == 0 || (!transfer_wait.empty() && retrying != &transfer_wait)) {
-    return Wait(transfer_wait, block), false;
+    return Wait(transfer_wait, block), nullptr;
   }
+  return set;
+}
+
+// False: the block waits, or is finished.
+bool EngineImpl::PrepareTransfer(Block& block, const TransferPlan& plan, Transfer* transfer) {
+  const RegisteredSet* set = MayTransfer(block);
+  if (set == nullptr) return false;
   if (block.segments.capacity() == 0) TakeSpare(&spare_segments, &block.segments);
   const BlockPlace place{.part = block.wire.part,
                          .slots = absl::MakeConstSpan(block.slots.data(), block.slot_count),
