@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/bytes.h"
 #include "cachesvc/server/admin_service.h"
+#include "cachesvc/server/file_stream.h"
 #include "cachesvc/server/rpc_convert.h"
 #include "gpu/codec/rotation_import.h"
 
@@ -164,59 +165,25 @@ class Import final : public grpc::ServerReadReactor<v1::ImportRotationChunk>, pu
   size_t at_ = 0;  // file being received
 };
 
-class Export final : public grpc::ServerWriteReactor<v1::DataChunk>, public SharedCall {
+class Export final : public FileStream<v1::DataChunk> {
  public:
   Export(RpcContext* context, grpc::CallbackServerContext* call, const std::string& prefix)
-      : SharedCall(context), call_(call) {
+      : FileStream(context, call), prefix_(prefix) {
     const absl::Status allowed = CheckAdminPeer(call_->peer(), context_->config.listen.admin);
-    if (!allowed.ok()) {
-      End(allowed);
-      return;
-    }
-    Ref();  // the control thread's
-    const bool posted = context_->control.Post([this, prefix] {
-      Load(prefix);
-      Unref();
-    });
-    if (posted) return;
-    End(absl::ResourceExhaustedError(kBusyMessage));
-    Unref();
-  }
-  void OnWriteDone(bool ok) override {
-    if (!ok) return End(absl::CancelledError("the client went away"));
-    if (sent_ == content_.size()) return End(absl::OkStatus());
-    WriteNext();
-  }
-  void OnDone() override {
-    CancelTimer();
-    Unref();
+    allowed.ok() ? Start() : End(allowed);
   }
 
  private:
-  void OnTimer() override { call_->TryCancel(); }
-  void End(const absl::Status& status) {
-    if (TakeFinish()) Finish(ToGrpc(status));
-  }
-  void Load(const std::string& prefix) {
-    const absl::StatusOr<CatalogRotation> found = context_->catalog.FindRotation(prefix);
+  void Load() override {
+    const absl::StatusOr<CatalogRotation> found = context_->catalog.FindRotation(prefix_);
     if (!found.ok()) return End(found.status());
     const auto set = context_->catalog.LoadRotation(found->hash);
     if (!set.ok()) return End(set.status());
     content_ = (*set)->Serialize();
     WriteNext();
   }
-  void WriteNext() {
-    const size_t bytes = std::min<size_t>(kChunkBytesMax, content_.size() - sent_);
-    chunk_.set_data(content_.data() + sent_, bytes);
-    sent_ += bytes;
-    SetTimer(kChunkWaitUs);
-    StartWrite(&chunk_);
-  }
 
-  grpc::CallbackServerContext* const call_;
-  v1::DataChunk chunk_;
-  std::string content_;
-  size_t sent_ = 0;
+  const std::string prefix_;
 };
 
 }  // namespace

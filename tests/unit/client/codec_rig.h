@@ -174,13 +174,7 @@ inline LayoutEntry MakeRigLayout() {
   group.kv_heads = 2;
   group.k_dim = group.v_dim = 64;
   group.layer_ids = {0, 1};
-  auto shape = CheckSpec(spec);
-  EXPECT_TRUE(shape.ok()) << shape.status();
-  LayoutEntry entry;
-  entry.shape = std::make_shared<const crumb::Layout>(*std::move(shape));
-  entry.daemon_handle = 5;
-  entry.info.handle = 1;
-  return entry;
+  return EntryOf(spec);
 }
 
 // `gpu` lends memory; `memory`: slots of raw pages there.

@@ -81,6 +81,17 @@ class FakePlane final : public Plane {
   int fd_;
 };
 
+// As the daemon answered for it.
+inline LayoutEntry EntryOf(const LayoutSpec& spec) {
+  auto shape = CheckSpec(spec);
+  EXPECT_TRUE(shape.ok()) << shape.status();
+  LayoutEntry entry;
+  entry.shape = std::make_shared<const crumb::Layout>(*std::move(shape));
+  entry.daemon_handle = 5;
+  entry.info.handle = 1;
+  return entry;
+}
+
 inline LayoutEntry MakeLayout() {
   LayoutSpec spec;
   spec.model = "m";
@@ -93,13 +104,7 @@ inline LayoutEntry MakeLayout() {
   group.kv_heads = 1;
   group.k_dim = kValue;
   group.layer_ids = {0};
-  auto shape = CheckSpec(spec);
-  EXPECT_TRUE(shape.ok()) << shape.status();
-  LayoutEntry entry;
-  entry.shape = std::make_shared<const crumb::Layout>(*std::move(shape));
-  entry.daemon_handle = 5;
-  entry.info.handle = 1;
-  return entry;
+  return EntryOf(spec);
 }
 
 }  // namespace crumb::client

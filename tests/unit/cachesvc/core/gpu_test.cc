@@ -44,6 +44,17 @@ class EngineGpuTest : public ::testing::Test {
     rig_->Settle();
     return id;
   }
+  // A chain of pages 100 to 103, put by the GPU's worker but for the last: page 101 is being packed
+  // by the GPU, which holds it.
+  void HoldADemotion() {
+    PutChain(*rig_, 100, 3);
+    gpu_.mood.hold = true;
+    rig_->worker(1).Fill(0, PageOf(103));
+    RequestSpec put = Spec(WireType::kPut, 103);
+    put.blocks[0].parent = DigestNumber(102);
+    put.blocks[0].token_start = 3 * kTokens;
+    EXPECT_EQ(rig_->Ask(put, 1).result, BlockResult::kOk);
+  }
   EngineStats stats() const { return rig_->engine->stats(); }
 
   FakeGpu gpu_;
@@ -411,13 +422,7 @@ TEST_F(EngineGpuTest, ADemotionClimbsTheLadderOnTheGpuToo) {
 
 TEST_F(EngineGpuTest, WhatIsDeletedWhileAGpuDemotesItStaysDeleted) {
   Start(Windowed());
-  PutChain(*rig_, 100, 3);
-  gpu_.mood.hold = true;
-  rig_->worker(1).Fill(0, PageOf(103));
-  RequestSpec put = Spec(WireType::kPut, 103);
-  put.blocks[0].parent = DigestNumber(102);
-  put.blocks[0].token_start = 3 * kTokens;
-  EXPECT_EQ(rig_->Ask(put, 1).result, BlockResult::kOk);
+  HoldADemotion();
   EXPECT_EQ(stats().demotions_in_flight, 1u);
   EXPECT_EQ(rig_->Delete(101).result, BlockResult::kOk);
   gpu_.mood.hold = false;
@@ -429,13 +434,7 @@ TEST_F(EngineGpuTest, WhatIsDeletedWhileAGpuDemotesItStaysDeleted) {
 
 TEST_F(EngineGpuTest, TheHostDemotesWhatALostGpuCannot) {
   Start(Windowed());
-  PutChain(*rig_, 100, 3);
-  gpu_.mood.hold = true;
-  rig_->worker(1).Fill(0, PageOf(103));
-  RequestSpec put = Spec(WireType::kPut, 103);
-  put.blocks[0].parent = DigestNumber(102);
-  put.blocks[0].token_start = 3 * kTokens;
-  EXPECT_EQ(rig_->Ask(put, 1).result, BlockResult::kOk);
+  HoldADemotion();
   gpu_.mood.lost = true;
   rig_->Settle();
   EXPECT_EQ(Precisions(*rig_, 100, 4), "r2rr");
