@@ -151,6 +151,18 @@ TEST_F(EngineGpuTest, AHostWorkerGetsThePageOverDram) {
   rig_->ExpectAtRest();
 }
 
+// A page has no checksum while it lies in HBM; it gets one on its way down, and that is looked at.
+TEST_F(EngineGpuTest, AByteThatFlipsInDramIsAMissForGpusToo) {
+  Start();
+  Put(1);
+  ExpectPage(1, Tier::kDram, 1);  // lowered
+  rig_->pool->arena()[kPageHeaderBytes + 50] ^= 1;
+  EXPECT_EQ(Get(1).result, BlockResult::kMiss);
+  EXPECT_EQ(stats().checksum_failures_dram, 1u);
+  EXPECT_EQ(rig_->Lookup(1).result, BlockResult::kMiss);
+  rig_->ExpectAtRest();
+}
+
 TEST_F(EngineGpuTest, TheSecondGetFromDramRaisesIt) {
   Start();
   Put(1);
