@@ -58,7 +58,7 @@ class AsyncClient : public testing::TestWithParam<Mode> {
     std::ofstream(dir_.path() + "/crumbd.yaml")
         << "data_dir: " << dir_.path() << "/data\n"
         << "listen: {grpc: 127.0.0.1:0, http: 127.0.0.1:0, socket: " << dir_.path() << "/s}\n"
-        << "pool: {dram_bytes: 16MiB}\nnvme: {bytes: 256MiB, segment_bytes: 4MiB}\n"
+        << "pool: {dram_bytes: 16MiB}\nnvme: {bytes: 64MiB, segment_bytes: 4MiB}\n"
         << "log: {level: warning}\n";
     StartDaemon();
     options_.server = "unix:" + dir_.path() + "/s";

@@ -26,7 +26,7 @@ CONFIG = """\
 data_dir: {dir}/data
 listen: {{grpc: 127.0.0.1:0, http: 127.0.0.1:0, socket: {dir}/s}}
 pool: {{dram_bytes: 64MiB}}
-nvme: {{bytes: 512MiB, segment_bytes: 16MiB}}
+nvme: {{bytes: 64MiB, segment_bytes: 4MiB}}
 log: {{level: warning}}
 """
 

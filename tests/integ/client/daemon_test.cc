@@ -53,7 +53,7 @@ class RealDaemon : public testing::TestWithParam<DataPlane> {
     std::ofstream(dir_.path() + "/crumbd.yaml")
         << "data_dir: " << dir_.path() << "/data\n"
         << "listen: {grpc: 127.0.0.1:0, http: 127.0.0.1:0, socket: " << dir_.path() << "/s}\n"
-        << "pool: {dram_bytes: 16MiB}\nnvme: {bytes: 256MiB, segment_bytes: 4MiB}\n"
+        << "pool: {dram_bytes: 16MiB}\nnvme: {bytes: 64MiB, segment_bytes: 4MiB}\n"
         << "codec: {int2: accept, windows: off}\nlog: {level: warning}\n";
     StartDaemon();
     options_.server = "unix:" + dir_.path() + "/s";
