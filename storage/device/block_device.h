@@ -52,6 +52,12 @@ class BlockDevice {
   // Readable when Poll may yield something. -1: must be polled; then Submit and Poll calls alone
   // make progress, whatever any clock says (SegmentLog::Open waits by calling them).
   virtual int wake_fd() const = 0;
+  // Changes the size, a multiple of alignment(). Any thread, one call at a time, may block, while
+  // the owner goes on using what lies below both sizes. Growing: the new part is reserved where the
+  // device can, and size_bytes() follows last. RESOURCE_EXHAUSTED: no room; FAILED_PRECONDITION: of
+  // a fixed size; INVALID_ARGUMENT. After an error nothing has changed.
+  // REQUIRES: nothing is in flight beyond the new end, nor comes before this returned.
+  virtual absl::Status Resize(uint64_t bytes) = 0;
 };
 
 }  // namespace crumb

@@ -119,9 +119,8 @@ absl::Status NoRoom(const FileDeviceOptions& options, int error) {
                                                    ": lower nvme.bytes or make room"));
 }
 
-// Exactly options.bytes long and, where the file system can, with its blocks reserved.
-absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataFile* file) {
-  const int fd = file->fd.get();
+// Exactly options.bytes long and, where the file system can (true), with its blocks reserved.
+absl::StatusOr<bool> Allocate(const FileDeviceOptions& options, uint64_t bytes_before, int fd) {
   const auto bytes = static_cast<off_t>(options.bytes);
   if (bytes_before > options.bytes && ::ftruncate(fd, bytes) != 0) return NoRoom(options, errno);
   int error = EOPNOTSUPP;
@@ -131,9 +130,8 @@ absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataF
       error = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
     }
   }
-  file->preallocated = error == 0;
+  const bool reserved = error == 0;
   if (error == EOPNOTSUPP || error == ENOSYS) {
-    file->allocation_note = "fallocate is not supported; writes can meet a full file system";
     error = ::ftruncate(fd, bytes) == 0 ? 0 : errno;
   }
   if (error != 0) {
@@ -142,6 +140,14 @@ absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataF
       return absl::Status(status.code(), absl::StrCat(status.message(), " (and cannot be undone)"));
     }
     return status;
+  }
+  return reserved;
+}
+
+absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataFile* file) {
+  CRUMB_ASSIGN(file->preallocated, Allocate(options, bytes_before, file->fd.get()));
+  if (!file->preallocated) {
+    file->allocation_note = "fallocate is not supported; writes can meet a full file system";
   }
   return absl::OkStatus();
 }
@@ -205,6 +211,15 @@ absl::Status Prepare(const FileDeviceOptions& options, const struct stat& info, 
 }
 
 }  // namespace
+
+absl::Status ResizeDataFile(const FileDeviceOptions& options, int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return absl::UnavailableError(Why(errno));
+  if (S_ISBLK(info.st_mode)) return CheckBlockDevice(options, fd);
+  CRUMB_TRY(Allocate(options, static_cast<uint64_t>(info.st_size), fd).status());
+  if (::fsync(fd) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(options.path, ": fsync: ", Why(errno)));
+}
 
 absl::StatusOr<DataFile> OpenDataFile(const FileDeviceOptions& options) {
   CRUMB_ASSIGN(Opened opened, OpenOrCreate(options.path));

@@ -21,6 +21,10 @@ struct DataFile {
 
 absl::StatusOr<DataFile> OpenDataFile(const FileDeviceOptions& options);
 
+// Another length for a file that is open, as BlockDevice::Resize says. `options.bytes` is the new
+// one. Any thread, one at a time; blocking.
+absl::Status ResizeDataFile(const FileDeviceOptions& options, int fd);
+
 }  // namespace crumb
 
 #endif  // CRUMB_STORAGE_DEVICE_DATA_FILE_H_

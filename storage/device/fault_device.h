@@ -39,6 +39,7 @@ class FaultDevice final : public BlockDevice {
   size_t in_flight() const override;
   // -1 while something is delayed: only further Polls bring it.
   int wake_fd() const override { return held_ > 0 ? -1 : inner_->wake_fd(); }
+  absl::Status Resize(uint64_t bytes) override { return inner_->Resize(bytes); }
 
   void SetPlan(FaultPlan plan) { plan_ = std::move(plan); }
   // After the inner device crashed: what was in flight is forgotten.

@@ -19,8 +19,14 @@ constexpr uint32_t kPoolThreadsMax = 64;
 // Keeps the descriptor open for as long as the device lives.
 class OwningDevice final : public BlockDevice {
  public:
-  OwningDevice(DeviceFd fd, const RingDeviceOptions& options, std::unique_ptr<Ring> ring)
-      : fd_(std::move(fd)), device_(options, std::move(ring)) {}
+  OwningDevice(const FileDeviceOptions& file, DeviceFd fd, std::unique_ptr<Ring> ring)
+      : file_(file),
+        fd_(std::move(fd)),
+        device_({.bytes = file.bytes,
+                 .alignment = kAlignment,
+                 .depth = file.depth,
+                 .named_fd = fd_.get()},
+                std::move(ring)) {}
 
   uint64_t size_bytes() const override { return device_.size_bytes(); }
   uint32_t alignment() const override { return device_.alignment(); }
@@ -32,9 +38,11 @@ class OwningDevice final : public BlockDevice {
   size_t Poll(absl::Span<IoCompletion> completions) override { return device_.Poll(completions); }
   size_t in_flight() const override { return device_.in_flight(); }
   int wake_fd() const override { return device_.wake_fd(); }
+  absl::Status Resize(uint64_t bytes) override;
 
  private:
-  DeviceFd fd_;  // first: closed (and unlocked) after the ring is gone
+  const FileDeviceOptions file_;  // as it was opened
+  DeviceFd fd_;                   // first: closed (and unlocked) after the ring is gone
   RingDevice device_;
 };
 
@@ -52,6 +60,19 @@ absl::Status CheckOptions(const FileDeviceOptions& options) {
   }
   if (problem.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(options.path, ": ", problem));
+}
+
+// WHY the bound goes first down and last up: no request may lie beyond the end.
+absl::Status OwningDevice::Resize(uint64_t bytes) {
+  FileDeviceOptions wanted = file_;
+  wanted.bytes = bytes;
+  CRUMB_TRY(CheckOptions(wanted));
+  const uint64_t before = size_bytes();
+  if (bytes < before) CRUMB_TRY(device_.Resize(bytes));
+  const absl::Status status = ResizeDataFile(wanted, fd_.get());
+  if (status.ok() && bytes > before) return device_.Resize(bytes);
+  if (!status.ok() && bytes < before) CRUMB_TRY(device_.Resize(before));
+  return status;
 }
 
 }  // namespace
@@ -79,13 +100,7 @@ absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
       &out.description, ", ",
       out.direct ? "O_DIRECT" : absl::StrCat("page cache (", file.direct_note, ")"), ", ",
       out.preallocated ? "preallocated" : absl::StrCat("sparse (", file.allocation_note, ")"));
-  const RingDeviceOptions ring_options = {
-      .bytes = options.bytes,
-      .alignment = kAlignment,
-      .depth = options.depth,
-      .named_fd = file.fd.get(),
-  };
-  out.device = std::make_unique<OwningDevice>(std::move(file.fd), ring_options, *std::move(ring));
+  out.device = std::make_unique<OwningDevice>(options, std::move(file.fd), *std::move(ring));
   return out;
 }
 

@@ -1,9 +1,11 @@
 // See mem_device.h. One thread.
 #include "storage/device/mem_device.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
@@ -28,6 +30,24 @@ absl::Status MemDevice::RegisterBuffers(absl::Span<const MutableBytes> slices) {
       return absl::InvalidArgumentError(absl::StrCat("a slice has ", slice.size(), " bytes"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status MemDevice::Resize(uint64_t bytes) {
+  if (bytes == 0 || bytes % options_.alignment != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a size of ", bytes, " bytes"));
+  }
+  const uint64_t kept = std::min(bytes, options_.bytes);
+  for (AlignedBuffer* buffer : {&image_, &stable_}) {
+    if (buffer->size() == 0) continue;
+    AlignedBuffer other(bytes);
+    std::memcpy(other.data(), buffer->data(), kept);
+    *buffer = std::move(other);
+  }
+  std::erase_if(unsynced_, [bytes](const auto& entry) {
+    return entry.second.offset + entry.second.data.size() > bytes;
+  });
+  options_.bytes = bytes;
   return absl::OkStatus();
 }
 

@@ -46,6 +46,8 @@ class MemDevice final : public BlockDevice {
   size_t Poll(absl::Span<IoCompletion> completions) override;
   size_t in_flight() const override { return queued_.size() + submitted_.size(); }
   int wake_fd() const override { return -1; }
+  // What lay beyond is gone at once and for good; what is new is zero. The caller's thread.
+  absl::Status Resize(uint64_t bytes) override;
 
   // What reads see now. Writing to it is bit rot.
   Bytes image() const { return {image_.data(), options_.bytes}; }

@@ -21,6 +21,7 @@ uint64_t UserData(uint32_t index, uint32_t use) { return static_cast<uint64_t>(u
 
 RingDevice::RingDevice(const RingDeviceOptions& options, std::unique_ptr<Ring> ring)
     : options_(options),
+      bytes_(options.bytes),
       ring_(std::move(ring)),
       slots_(options.depth),
       free_(options.depth),
@@ -57,6 +58,15 @@ absl::Status RingDevice::RegisterBuffers(absl::Span<const MutableBytes> slices) 
   return absl::OkStatus();
 }
 
+absl::Status RingDevice::Resize(uint64_t bytes) {
+  if (bytes == 0 || bytes % options_.alignment != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a size of ", bytes, " bytes: it must be a positive multiple of ", options_.alignment));
+  }
+  bytes_.store(bytes, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
 int RingDevice::BufferOf(const IoRequest& request) const {
   const auto begin = reinterpret_cast<uintptr_t>(request.data);
   for (size_t i = 0; i < slices_.size(); ++i) {
@@ -75,7 +85,7 @@ bool RingDevice::Queue(const IoRequest& request) {
   slot.progress = {};
   ++slot.use;
   ++used_;
-  if (int error = CheckIoRequest(request, options_.bytes, options_.alignment); error != 0) {
+  if (int error = CheckIoRequest(request, size_bytes(), options_.alignment); error != 0) {
     Finish(index, error);
     return true;
   }

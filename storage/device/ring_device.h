@@ -5,6 +5,7 @@
 #ifndef CRUMB_STORAGE_DEVICE_RING_DEVICE_H_
 #define CRUMB_STORAGE_DEVICE_RING_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -35,7 +36,7 @@ class RingDevice final : public BlockDevice {
   RingDevice(const RingDeviceOptions& options, std::unique_ptr<Ring> ring);
   ~RingDevice() override;  // waits for what the ring has taken: it still writes to callers' memory
 
-  uint64_t size_bytes() const override { return options_.bytes; }
+  uint64_t size_bytes() const override { return bytes_.load(std::memory_order_relaxed); }
   uint32_t alignment() const override { return options_.alignment; }
   absl::Status RegisterBuffers(absl::Span<const MutableBytes> slices) override;
   bool Queue(const IoRequest& request) override;
@@ -43,6 +44,8 @@ class RingDevice final : public BlockDevice {
   size_t Poll(absl::Span<IoCompletion> completions) override;
   size_t in_flight() const override { return used_; }
   int wake_fd() const override { return ring_->wake_fd(); }
+  // The bound alone: whoever owns the file changes its length.
+  absl::Status Resize(uint64_t bytes) override;
 
   uint64_t unknown_results() const { return unknown_results_; }
 
@@ -67,6 +70,7 @@ class RingDevice final : public BlockDevice {
   size_t ReapOnce();
 
   RingDeviceOptions options_;
+  std::atomic<uint64_t> bytes_;  // the only thing that another thread may write (Resize)
   std::unique_ptr<Ring> ring_;
   std::vector<Slot> slots_;
   IndexQueue free_, waiting_, prepared_, finished_;

@@ -179,6 +179,30 @@ TEST_P(BlockDeviceTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(Do({IoOp::kSync, 0, nullptr, 0, 3}), 0);
 }
 
+TEST_P(BlockDeviceTest, GrowsAndShrinksUnderItsOwner) {
+  Fill(write_.span(), 5);
+  ASSERT_EQ(Do({IoOp::kWriteDurable, 0, write_.data(), 2 << 20, 1}), 0);
+  ASSERT_TRUE(device().Resize(2 * kBytes).ok());
+  EXPECT_EQ(device().size_bytes(), 2 * kBytes);
+  ASSERT_EQ(Do({IoOp::kRead, kBytes, read_.data(), 1 << 20, 2}), 0);
+  EXPECT_EQ(std::count(read_.data(), read_.data() + (1 << 20), 0), 1 << 20);
+  ASSERT_EQ(Do({IoOp::kWrite, 2 * kBytes - kBlock, write_.data(), kBlock, 3}), 0);
+  ASSERT_TRUE(device().Resize(kBytes / 2).ok());
+  EXPECT_EQ(device().size_bytes(), kBytes / 2);
+  EXPECT_EQ(Do({IoOp::kRead, kBytes / 2, read_.data(), kBlock, 4}), EINVAL);
+  ASSERT_EQ(Do({IoOp::kRead, 0, read_.data(), 2 << 20, 5}), 0);
+  EXPECT_EQ(write_.span(), read_.span());
+  ASSERT_TRUE(device().Resize(2 * kBytes).ok());  // what was cut does not come back
+  ASSERT_EQ(Do({IoOp::kRead, 2 * kBytes - kBlock, read_.data(), kBlock, 6}), 0);
+  EXPECT_EQ(std::count(read_.data(), read_.data() + kBlock, 0), kBlock);
+}
+
+TEST_P(BlockDeviceTest, RefusesSizesThatAreNone) {
+  EXPECT_EQ(device().Resize(0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device().Resize(kBytes + 512).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device().size_bytes(), kBytes);
+}
+
 TEST_P(BlockDeviceTest, NeverWrittenIsZero) {
   Fill(read_.span(), 3);
   ASSERT_EQ(Do({IoOp::kRead, 1 << 20, read_.data(), 1 << 20, 1}), 0);

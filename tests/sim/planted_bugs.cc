@@ -26,6 +26,7 @@ class DeviceDecorator : public BlockDevice {
   size_t Poll(absl::Span<IoCompletion> completions) override { return inner_->Poll(completions); }
   size_t in_flight() const override { return inner_->in_flight(); }
   int wake_fd() const override { return inner_->wake_fd(); }
+  absl::Status Resize(uint64_t bytes) override { return inner_->Resize(bytes); }
 
  protected:
   BlockDevice* const inner_;

@@ -32,6 +32,12 @@ void SimDisk::Read(uint64_t offset, MutableBytes out) const {
   }
 }
 
+void SimDisk::Resize(uint64_t bytes) {
+  bytes_ = bytes;
+  durable_.erase(durable_.lower_bound(bytes / kSimBlockBytes), durable_.end());
+  volatile_.erase(volatile_.lower_bound(bytes / kSimBlockBytes), volatile_.end());
+}
+
 void SimDisk::Write(uint64_t offset, Bytes data) {
   CRUMB_CHECK(offset % kSimBlockBytes == 0 && data.size() % kSimBlockBytes == 0);
   ++version_;
@@ -159,6 +165,13 @@ void SimBlockDevice::EndEverything() {
 
 size_t SimBlockDevice::in_flight() const {
   return queued_.size() + started_.size() + ready_.size();
+}
+
+absl::Status SimBlockDevice::Resize(uint64_t bytes) {
+  if (dead_) return absl::UnavailableError("the power is gone");
+  if (bytes == 0 || bytes % kSimBlockBytes != 0) return absl::InvalidArgumentError("odd size");
+  disk_->Resize(bytes);
+  return absl::OkStatus();
 }
 
 bool SimBlockDevice::Queue(const IoRequest& request) {

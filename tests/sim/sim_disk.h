@@ -28,6 +28,8 @@ class SimDisk {
   explicit SimDisk(uint64_t bytes) : bytes_(bytes) {}
 
   uint64_t size_bytes() const { return bytes_; }
+  // What lay beyond is gone; what is new is zero.
+  void Resize(uint64_t bytes);
   // What a read sees: the newest version of each block. Offsets are multiples of a block.
   void Read(uint64_t offset, MutableBytes out) const;
   // What is there after a power cut that takes everything it can.
@@ -97,6 +99,7 @@ class SimBlockDevice final : public BlockDevice {
   size_t Poll(absl::Span<IoCompletion> completions) override;
   size_t in_flight() const override;
   int wake_fd() const override { return instant_ || dead_ ? -1 : SimContext::kNoSleepFd; }
+  absl::Status Resize(uint64_t bytes) override;
   bool has_ready() const { return !ready_.empty(); }
 
  private:

@@ -206,6 +206,30 @@ TEST_P(FileDeviceTest, GrowsAndShrinksToTheCap) {
   }
 }
 
+TEST_P(FileDeviceTest, AnOpenFileThatCannotGrowStaysAsItIs) {
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ASSERT_TRUE(device.ok()) << device.status();
+  const absl::Status grown = device->device->Resize(1ull << 50);
+  EXPECT_EQ(grown.code(), absl::StatusCode::kResourceExhausted) << grown;
+  EXPECT_THAT(std::string(grown.message()), HasSubstr("make room"));
+  EXPECT_EQ(device->device->size_bytes(), kBytes);
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/log"), kBytes);
+  EXPECT_EQ(Do(device->device.get(), {IoOp::kWriteDurable, 0, buffer_.data(), kBlock, 1}), 0);
+}
+
+TEST_P(FileDeviceTest, AnOpenFileGetsItsNewLengthReserved) {
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(Options());
+  ASSERT_TRUE(device.ok()) << device.status();
+  ASSERT_TRUE(device->device->Resize(2 * kBytes).ok());
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/log"), 2 * kBytes);
+  struct stat info {};
+  ASSERT_EQ(::stat((folder_ + "/log").c_str(), &info), 0);
+  const uint64_t reserved = device->preallocated ? 2 * kBytes : 0;
+  EXPECT_GE(uint64_t(info.st_blocks) * 512, reserved);
+  ASSERT_TRUE(device->device->Resize(kBytes / 2).ok());
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/log"), kBytes / 2);
+}
+
 TEST_P(FileDeviceTest, FallbacksAreTakenAndStated) {
   FileDeviceOptions options = Options();
   options.allow_direct = false;
@@ -408,6 +432,10 @@ TEST_P(FileDeviceTest, ARawBlockDeviceServesWithinItsSize) {
   std::memset(buffer_.data(), 0, buffer_.size());
   EXPECT_EQ(Do(device->device.get(), {IoOp::kRead, 1 << 20, buffer_.data(), 1 << 20, 2}), 0);
   EXPECT_EQ(buffer_.data()[12345], 3);
+  EXPECT_EQ(device->device->Resize(2 * kBytes).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device->device->size_bytes(), kBytes / 2);
+  EXPECT_TRUE(device->device->Resize(kBytes).ok());
+  EXPECT_TRUE(device->device->Resize(kBytes / 4).ok());
   EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

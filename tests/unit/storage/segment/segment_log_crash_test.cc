@@ -48,6 +48,7 @@ class RecordingDevice final : public BlockDevice {
   uint64_t size_bytes() const override { return inner_->size_bytes(); }
   uint32_t alignment() const override { return inner_->alignment(); }
   absl::Status RegisterBuffers(absl::Span<const MutableBytes>) override { return absl::OkStatus(); }
+  absl::Status Resize(uint64_t bytes) override { return inner_->Resize(bytes); }
   bool Queue(const IoRequest& request) override {
     IoRequest inner = request;
     inner.token = requests_.size();
