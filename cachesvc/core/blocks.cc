@@ -154,6 +154,7 @@ void EngineImpl::Cleanup(Block& block) {
 }
 
 void EngineBasics::ReleaseStaging(Block& block) {
+  if (block.gpu_stage != kNoId) gpu_stage.Free(std::exchange(block.gpu_stage, kNoId));
   for (SlotId* slot : {&block.staging, &block.staging2}) {
     if (!slot->valid()) continue;
     if (peers.Alive(block.peer, block.peer_generation)) {

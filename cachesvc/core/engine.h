@@ -58,6 +58,13 @@ struct EngineHbm {
   GpuLink* raise = nullptr;  // DRAM to HBM
 };
 
+// Device memory that packed pages of DRAM pass through on their way into a worker's memory on that
+// GPU; empty: kernels read them over PCIe.
+struct EngineGpuStage {
+  MutableBytes memory;  // never touched here
+  int device = -1;
+};
+
 struct EngineOptions {
   EngineLimits limits;
   ClusterSecret secret;
@@ -65,6 +72,7 @@ struct EngineOptions {
   PagePool* pool = nullptr;
   DeviceQueue* queue = nullptr;
   EngineHbm hbm = {};
+  EngineGpuStage gpu_stage = {};
   PolicyKind policy = PolicyKind::kS3Fifo;
   bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
   uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion

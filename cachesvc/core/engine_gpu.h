@@ -25,6 +25,7 @@ class EngineGpu : public EngineLent {
   void SubmitGpu(Block& block, GpuJob job);
   void GpuPull(Block& block, const TransferPlan& plan);
   void GpuEncode(Block& block);
+  uint8_t* StageOnGpu(Block& block, const GpuCodec& codec);
   void GpuPush(Block& block);
   void OnGpuDone(const GpuDone& done);
   int RetryGates();

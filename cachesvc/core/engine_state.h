@@ -24,6 +24,7 @@
 #include "cachesvc/net/gpu_memory.h"
 #include "cachesvc/net/mapped_memory.h"
 #include "gpu/codec/gpu_link.h"
+#include "gpu/pool/staging_area.h"
 
 namespace crumb::core {
 
@@ -99,6 +100,7 @@ struct EngineState {
   Arena owner_memory;
   std::span<uint32_t> slot_owner;  // by slot: entry id + 1
   WorkerScratch scratch;
+  StagingArea gpu_stage;  // of EngineOptions::gpu_stage, in units of kPageAlignment
 
   Slab<Peer> peers;
   Slab<Request> requests;
@@ -112,14 +114,14 @@ struct EngineState {
   TimerHeap request_timers, pin_timers;
 
   List<Block> ready, parked, slot_wait, transfer_wait, queue_wait, disk_wait;
-  List<Block> prefetch_wait;              // for a read to end, or for cold room
-  List<Block> fresh_wait;                 // for room in the fresh share
-  List<Block> share_wait;                 // their peer holds more than its share
-  List<Block> gate_wait;                  // for what their worker's GPU does first
-  std::array<List<Block>, 2> stage_wait;  // by StageHalf
-  const List<Block>* retrying = nullptr;  // the list whose first block is being run
-  std::vector<uint32_t> unsent;           // requests whose reply the peer's queue refused
-  std::vector<uint32_t> unverified;       // reads that wait for room in the device queue
+  List<Block> prefetch_wait;                 // for a read to end, or for cold room
+  List<Block> fresh_wait;                    // for room in the fresh share
+  List<Block> share_wait;                    // their peer holds more than its share
+  List<Block> gate_wait;                     // for what their worker's GPU does first
+  std::array<List<Block>, 2> stage_wait;     // by StageHalf
+  const List<Block>* retrying = nullptr;     // the list whose first block is being run
+  std::vector<uint32_t> unsent, unverified;  // requests whose reply the peer's queue refused; reads
+                                             // that wait for room in the device queue
   std::vector<ForgetOp> forgets;
   std::vector<uint64_t> unknown_layouts;  // identities that put pages without a position
   std::vector<std::vector<Segment>> spare_segments;
@@ -131,16 +133,15 @@ struct EngineState {
   bool flush_blocks_appends = false;  // the log has not yet taken a flush of everything
   DrainOp drain;
   bool draining = false;
-  uint32_t evictions = 0;         // appends for eviction in flight
-  uint32_t transfers = 0;         // in flight
-  uint32_t prefetches = 0;        // reads in flight
-  uint64_t prefetched_bytes = 0;  // in memory, raised by prefetch and not yet got
-  uint32_t transient_slots = 0;   // main slots that operations in flight hold or pin
-  uint32_t lowering = 0;          // moves to DRAM
-  uint64_t lowering_bytes = 0;    // of HBM, that they will free
-  uint64_t hbm_short = 0;         // a page of so many bytes found no room in HBM
-  uint32_t clear_owner = kNoId;   // the demotion that a run of slabs is being emptied for
-  EntryId index_hand = 0;         // where a full index looks for a page on disk to forget
+  uint32_t evictions = 0;                  // appends for eviction in flight
+  uint32_t transfers = 0, prefetches = 0;  // in flight; the second: reads
+  uint64_t prefetched_bytes = 0;           // in memory, raised by prefetch and not yet got
+  uint32_t transient_slots = 0;            // main slots that operations in flight hold or pin
+  uint32_t lowering = 0;                   // moves to DRAM
+  uint64_t lowering_bytes = 0;             // of HBM, that they will free
+  uint64_t hbm_short = 0;                  // a page of so many bytes found no room in HBM
+  uint32_t clear_owner = kNoId;            // the demotion that a run of slabs is being emptied for
+  EntryId index_hand = 0;                  // where a full index looks for a page on disk to forget
   EngineStats counts;
 };
 

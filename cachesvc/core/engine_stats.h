@@ -71,6 +71,7 @@ struct EngineStats {
   uint64_t lowered = 0, lowered_bytes = 0, raised = 0, raised_bytes = 0;  // HBM to DRAM, and back
   uint64_t moves_failed = 0, moves_in_flight = 0;
   uint64_t gpu_encode_pages = 0, gpu_decode_pages = 0, gpu_copies = 0, gpu_failures = 0;
+  uint64_t gpu_staged = 0, gpu_stage_used_bytes = 0;  // of decodes, those that were staged
   uint64_t index_entries = 0, index_bytes = 0;
   uint64_t checksum_failures_dram = 0, checksum_failures_nvme = 0, checksum_failures_peer = 0;
   uint64_t hit_then_failed = 0;

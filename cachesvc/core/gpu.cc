@@ -216,6 +216,19 @@ void EngineGpu::OnGpuEncoded(Block& block, const EncodeReport& report) {
   RunJob(block);
 }
 
+// Where a packed page of DRAM is copied to before it is unpacked; null: there is no room now, and
+// the kernel reads it over PCIe. WHY nobody waits: both ways end.
+uint8_t* EngineGpu::StageOnGpu(Block& block, const GpuCodec& codec) {
+  const EngineGpuStage& stage = options.gpu_stage;
+  if (stage.memory.empty() || stage.device != codec.device()) return nullptr;
+  if (block.gpu_stage == kNoId) {  // else it waited for room on the link
+    const uint64_t bytes = PagePool::ClassBytes(codec.payload_bytes());
+    block.gpu_stage = gpu_stage.Allocate(static_cast<uint32_t>(bytes / kPageAlignment));
+  }
+  if (block.gpu_stage == kNoId) return nullptr;
+  return stage.memory.data() + uint64_t{block.gpu_stage} * kPageAlignment;
+}
+
 // What a get asked for: from HBM, or from DRAM once the host has verified it.
 void EngineGpu::GpuPush(Block& block) {
   const GpuSet* set = GpuSetOf(block);
@@ -240,6 +253,7 @@ void EngineGpu::GpuPush(Block& block) {
     job.codec = block.binding->FindGpu(part, id, set->link->device());
     block.reply.checksum = 0;  // of bytes that the host never saw
     if (job.codec == nullptr) return Finish(block, BlockResult::kMiss);
+    if (!in_hbm && !as_is) job.stage = StageOnGpu(block, *job.codec);
   } else {
     job.kind = GpuJobKind::kCopy;
     job.to = reinterpret_cast<uint8_t*>(set->address + block.slots[0] * set->slot_bytes);
@@ -273,6 +287,7 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   if (block.request == kNoId) return Cleanup(block);
   if (!alive || !done.ok) return Finish(block, BlockResult::kUnavailable);
   if (!put) {
+    if (block.gpu_stage != kNoId) ++counts.gpu_staged;
     const bool decoded = block.form == PageForm::kRaw && !block.staging.valid() &&
                          block.reply.precision != Precision::kRaw;
     decoded ? ++counts.gpu_decode_pages : ++counts.gpu_copies;

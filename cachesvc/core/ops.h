@@ -121,6 +121,7 @@ struct Block {
 
   List<Block> followers;  // puts and deletes of the key that wait for this one
   SlotId staging, staging2, page;
+  uint32_t gpu_stage = kNoId;       // where it passes through EngineState::gpu_stage
   StageHalf half = StageHalf::kIn;  // of staging and staging2
   uint64_t slot_bytes = 0;          // of the slot it waits for
   SlabKind slot_kind = SlabKind::kLasting;

@@ -20,6 +20,7 @@ EngineStats EngineImpl::Stats() const {
     stats.hbm_pages = hbm().used_slots();
     stats.hbm_pinned = hbm().pinned_slots();
   }
+  stats.gpu_stage_used_bytes = uint64_t{gpu_stage.used()} * kPageAlignment;
   stats.moves_in_flight = moves.taken();
   stats.staging_capacity_bytes = pool().staging_capacity_bytes();
   stats.staging_used_bytes = pool().staging_used_bytes();

@@ -19,6 +19,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Index engine_index
       slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
                  owner_memory.bytes().size() / sizeof(uint32_t)),
       scratch(engine_options.queue->worker_count() + 1),  // the last is the shard's own
+      gpu_stage(static_cast<uint32_t>(engine_options.gpu_stage.memory.size() / kPageAlignment)),
       peers(engine_options.limits.peers_max),
       requests(engine_options.limits.requests_max),
       blocks(engine_options.limits.blocks_in_flight_max),

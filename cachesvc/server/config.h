@@ -60,6 +60,7 @@ struct GpuConfig {
   bool enabled = true;
   std::string codec_place;  // auto, daemon, worker
   std::string share_pool;   // off
+  uint64_t staging_bytes = 0;
 };
 
 struct UcxConfig {

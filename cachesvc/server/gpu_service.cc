@@ -42,7 +42,10 @@ absl::StatusOr<std::unique_ptr<GpuService>> GpuService::Open(const Config& confi
     return service;
   }
   CRUMB_TRY(service->OpenDevice(open));
-  if (service->on()) CRUMB_TRY(service->MakeArena());
+  if (service->on()) {
+    service->MakeStage();  // first: an HBM tier of `auto` takes what is left
+    CRUMB_TRY(service->MakeArena());
+  }
   return service;
 }
 
@@ -98,6 +101,19 @@ absl::Status GpuService::OpenDevice(const Opener& open) {
   codecs_ = std::make_unique<GpuCodecs>(gpus_.get());
   codecs_->Use(device_);
   return absl::OkStatus();
+}
+
+void GpuService::MakeStage() {
+  const uint64_t bytes = config_.gpu.staging_bytes / kPageAlignment * kPageAlignment;
+  if (bytes == 0) return;
+  absl::StatusOr<GpuArea> made = gpus_->MakeArena({.device = device_, .bytes = bytes});
+  if (made.ok()) {
+    stage_ = *std::move(made);
+    return;
+  }
+  report_.warnings.push_back(absl::StrCat(
+      "pages of DRAM are read over PCIe, at half its rate: ", std::string(made.status().message()),
+      " (gpu.staging_bytes: 0 says that it is meant)"));
 }
 
 absl::Status GpuService::MakeArena() {
@@ -162,6 +178,10 @@ EngineHbm GpuService::hbm() const {
   return {.pool = hbm_.get(), .lower = lower_.get(), .raise = raise_.get()};
 }
 
+EngineGpuStage GpuService::stage() const {
+  return {.memory = stage_.memory, .device = stage_.memory.empty() ? -1 : device_};
+}
+
 absl::Status GpuService::LinkHealth() const {
   if (lower_ != nullptr) CRUMB_TRY(lower_->health());
   if (raise_ != nullptr) CRUMB_TRY(raise_->health());
@@ -179,6 +199,7 @@ void GpuService::Detach() {
   registered_ = {};
   hbm_.reset();
   arena_ = {};
+  stage_ = {};
 }
 
 void GpuService::SetPrepare(std::function<absl::Status(int device)> prepare) {

@@ -46,6 +46,7 @@ class GpuService {
   // it. `wake` makes the shard's loop turn; any thread calls it.
   absl::Status Attach(MutableBytes dram, std::function<void()> wake);
   EngineHbm hbm() const;
+  EngineGpuStage stage() const;
   GpuMapper* mapper() const { return mapper_.get(); }  // null: off
   // Not OK once the GPU is lost. The shard's thread.
   absl::Status LinkHealth() const;
@@ -67,6 +68,7 @@ class GpuService {
  private:
   GpuService(const Config& config, Log* log);
   absl::Status OpenDevice(const Opener& open);
+  void MakeStage();
   absl::Status MakeArena();
   absl::Status MakeLinks(MutableBytes dram);
   bool asked() const;  // by name
@@ -84,7 +86,7 @@ class GpuService {
   std::mutex prepare_mutex_;
   std::function<absl::Status(int device)> prepare_;
   // In the order in which they are made.
-  GpuArea arena_;
+  GpuArea stage_, arena_;
   std::unique_ptr<PagePool> hbm_;
   GpuArea registered_;
   std::shared_ptr<GpuLink> lower_, raise_;

@@ -340,6 +340,8 @@ void AddGpu(const Snapshot& snapshot, Families* out) {
                s.gpu_encode_pages, {{"kind", "encode"}});
   Families::Counter(&out->list().back(), s.gpu_decode_pages, {{"kind", "decode"}});
   Families::Counter(&out->list().back(), s.gpu_copies, {{"kind", "copy"}});
+  out->Counter("crumb_gpu_staged_total",
+               "Of unpacked pages, those of DRAM that were staged on the GPU.", s.gpu_staged);
   out->Counter("crumb_gpu_failures_total", "Work that a GPU refused or lost.", s.gpu_failures);
   out->Counter("crumb_hbm_moves_total", "Packed pages moved between HBM and DRAM.", s.lowered,
                {{"to", "dram"}});

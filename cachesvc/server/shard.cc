@@ -138,6 +138,7 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   engine_options.pool = pool.get();
   engine_options.queue = queue.get();
   engine_options.hbm = options.gpu->hbm();
+  engine_options.gpu_stage = options.gpu->stage();
   engine_options.fresh_percent = static_cast<uint8_t>(config.pool.fresh_percent);
   engine_options.fresh_idle_us = config.codec.windows_idle_us;
   engine_options.max_lossy_depth = static_cast<uint8_t>(config.codec.max_lossy_depth);

@@ -24,7 +24,8 @@ bool Aligned(const CudaPlace& place) {
 
 bool GpuLink::Impl::Joins(const Batch& batch, const GpuJob& job, uint32_t pieces) const {
   if (batch.sent || batch.kind != job.kind || batch.jobs == kBatchJobs) return false;
-  if (job.kind == GpuJobKind::kCopy) return batch.pieces + pieces <= kPiecesMax;
+  if (batch.pieces + pieces > kPiecesMax) return false;
+  if (job.kind == GpuJobKind::kCopy) return true;
   if (batch.codec != job.codec || batch.table != job.table) return false;
   if (job.kind == GpuJobKind::kEncode && batch.effort != job.effort) return false;
   return batch.slots + job.slots.size() <= kBatchSlots;
@@ -44,10 +45,13 @@ GpuLink::Impl::Batch* GpuLink::Impl::BatchFor(const GpuJob& job, uint32_t pieces
 
 void GpuLink::Impl::Add(const GpuJob& job, Batch* batch) {
   const uint64_t middle = MiddleOf(*batch);
-  EntriesOf(IndexOf(*batch))[batch->jobs++] = {
-      .token = job.token, .payload = job.payload, .to = job.to, .bytes = job.bytes};
+  Entry& entry = EntriesOf(IndexOf(*batch))[batch->jobs++];
+  entry = {.token = job.token, .payload = job.payload, .to = job.to, .bytes = job.bytes};
   if (job.kind == GpuJobKind::kCopy) return;
-  const CudaPage page = {.payload = reinterpret_cast<uint64_t>(job.payload),
+  const bool staged = job.stage != nullptr;
+  entry.to = job.stage;
+  entry.bytes = staged ? job.codec->payload_bytes() : 0;
+  const CudaPage page = {.payload = reinterpret_cast<uint64_t>(staged ? job.stage : job.payload),
                          .tokens = job.tokens,
                          .slots_first = batch->slots};
   std::memcpy(Host(PagesAt(*batch)), &page, sizeof(page));
@@ -188,6 +192,11 @@ bool GpuLink::Submit(const GpuJob& job) {
     CRUMB_CHECK(job.payload != nullptr && reinterpret_cast<uint64_t>(job.payload) % 16 == 0);
     CRUMB_CHECK(link.tables.held(job.table));
     CRUMB_CHECK(job.tokens >= 1 && job.slots.size() <= Impl::kBatchSlots);
+    if (job.stage != nullptr) {
+      CRUMB_CHECK(job.kind == GpuJobKind::kDecode);
+      CRUMB_CHECK(reinterpret_cast<uint64_t>(job.stage) % 16 == 0);
+      pieces = link.PiecesMost(job.codec->payload_bytes());
+    }
     const uint64_t tokens_per_slot = link.tables.at(job.table).tokens_per_slot;
     CRUMB_CHECK(job.slots.size() * tokens_per_slot >= job.tokens);
   }

@@ -38,8 +38,11 @@ struct GpuJob {
   absl::Span<const uint32_t> slots;  // kEncode, kDecode; copied by Submit
   uint8_t* payload = nullptr;        // HBM or registered host memory; 16-byte aligned
   uint8_t* to = nullptr;             // kCopy
-  uint64_t bytes = 0;                // kCopy
-  uint64_t token = 0;                // comes back from Poll
+  // kDecode: device memory, 16-byte aligned, that the payload is copied to and unpacked from. WHY:
+  // a kernel that reads host memory over PCIe gets half of it, the copy engine nearly all.
+  uint8_t* stage = nullptr;
+  uint64_t bytes = 0;  // kCopy
+  uint64_t token = 0;  // comes back from Poll
 };
 
 struct GpuDone {

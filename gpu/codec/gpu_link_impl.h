@@ -41,8 +41,8 @@ struct GpuLink::Impl {
 
   struct Entry {
     uint64_t token = 0;
-    uint8_t* payload = nullptr;  // copies
-    uint8_t* to = nullptr;
+    uint8_t* payload = nullptr;  // copies, and decodes that are staged
+    uint8_t* to = nullptr;       // null: nothing is copied
     uint64_t bytes = 0;
   };
 
@@ -74,7 +74,7 @@ struct GpuLink::Impl {
   PlaceTables tables{kGpuTablesMax, kGpuPlacesMax};
   std::array<Batch, kBatches> ring;
   std::vector<Entry> entries = std::vector<Entry>(size_t{kBatches} * kBatchJobs);
-  std::vector<StreamCopy> copies = std::vector<StreamCopy>(kPiecesMax);
+  std::vector<StreamCopy> copies = std::vector<StreamCopy>(kPiecesMax + 1);  // and the lists
   // INVARIANT: delivered <= sent <= opened <= delivered + kBatches.
   uint64_t opened = 0, sent = 0, delivered = 0;
   uint32_t handed = 0;  // jobs of batch `delivered` that Poll has handed back
@@ -113,6 +113,7 @@ struct GpuLink::Impl {
   bool SendCopies(Batch* batch);
   uint64_t SliceLeft(const uint8_t* at) const;
   size_t Cut(const Entry& entry, size_t count);
+  size_t CutAll(const Batch& batch, size_t count);
 
   void Take(const StreamDone& work);
   void DrainQueue();

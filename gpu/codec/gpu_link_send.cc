@@ -60,7 +60,9 @@ bool GpuLink::Impl::SendLaunch(Batch* batch) {
   if (encode) std::fill_n(HostReports(*batch), batch->jobs, fresh);
   const uint64_t from = encode ? ReportsAt(*batch) : PagesAt(*batch);
   const uint64_t to = MiddleOf(*batch) + batch->slots * sizeof(uint32_t);
-  const StreamCopy copy = {parts.device + from, Host(from), to - from};
+  copies[0] = {parts.device + from, Host(from), to - from};
+  // What is staged needs no wait for the worker: it leaves our memory for our memory.
+  const size_t count = batch->pieces == 0 ? 1 : CutAll(*batch, 1);
   Call call = {this, batch};
   const StreamLaunch launch = [](void* arg, StreamHandle stream) noexcept {
     const Call& what = *static_cast<const Call*>(arg);
@@ -73,7 +75,7 @@ bool GpuLink::Impl::SendLaunch(Batch* batch) {
     what.batch->launched = status.ok();
     return status;
   };
-  const StreamWork work = {.copies = {&copy, 1},
+  const StreamWork work = {.copies = absl::MakeConstSpan(copies).first(count),
                            .launch = launch,
                            .arg = &call,
                            .token = TokenOf(Work::kLaunch, IndexOf(*batch))};
@@ -100,7 +102,7 @@ uint64_t GpuLink::Impl::SliceLeft(const uint8_t* at) const {
 
 // Appends to `copies`; how many there are then.
 size_t GpuLink::Impl::Cut(const Entry& entry, size_t count) {
-  for (uint64_t at = 0; at < entry.bytes; ++count) {
+  for (uint64_t at = 0; at < entry.bytes && entry.to != nullptr; ++count) {
     const uint8_t* const src = entry.payload + at;
     uint8_t* const dst = entry.to + at;
     const uint64_t bytes = std::min({entry.bytes - at, SliceLeft(src), SliceLeft(dst)});
@@ -108,6 +110,12 @@ size_t GpuLink::Impl::Cut(const Entry& entry, size_t count) {
     copies[count] = {dst, src, bytes};
     at += bytes;
   }
+  return count;
+}
+
+size_t GpuLink::Impl::CutAll(const Batch& batch, size_t count) {
+  const Entry* const jobs = EntriesOf(IndexOf(batch));
+  for (uint32_t i = 0; i < batch.jobs; ++i) count = Cut(jobs[i], count);
   return count;
 }
 
@@ -125,9 +133,7 @@ bool GpuLink::Impl::SendCopies(Batch* batch) {
       return true;
     }
   }
-  const Entry* const jobs = EntriesOf(IndexOf(*batch));
-  size_t count = 0;
-  for (uint32_t i = 0; i < batch->jobs; ++i) count = Cut(jobs[i], count);
+  const size_t count = CutAll(*batch, 0);
   if (!parts.queue->Submit({.copies = absl::MakeConstSpan(copies).first(count),
                             .token = TokenOf(Work::kCopies, IndexOf(*batch))})) {
     return false;

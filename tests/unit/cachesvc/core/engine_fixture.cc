@@ -180,6 +180,12 @@ void Rig::Start() {
     raise = MoodyLink(&options.gpu->mood);
     engine_options.hbm = {.pool = hbm.get(), .lower = lower.get(), .raise = raise.get()};
   }
+  if (options.gpu_stage_bytes > 0) {
+    auto memory = Arena::Map(options.gpu_stage_bytes, HugePages::kNo);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    gpu_stage_memory = std::move(memory).value();
+    engine_options.gpu_stage.memory = gpu_stage_memory.bytes();
+  }
   auto made = Engine::Create(engine_options);
   EXPECT_TRUE(made.ok()) << made.status();
   engine = std::move(made).value();
@@ -301,6 +307,7 @@ void Rig::ExpectAtRest() const {
   const EngineStats stats = engine->stats();
   for (const uint64_t in_flight : stats.in_flight) EXPECT_EQ(in_flight, 0u);
   EXPECT_EQ(stats.staging_used_bytes, 0u);
+  EXPECT_EQ(stats.gpu_stage_used_bytes, 0u);
   EXPECT_EQ(stats.waiters, 0u);
   EXPECT_EQ(queue.in_flight(), 0u);
   EXPECT_EQ(stats.moves_in_flight, 0u);

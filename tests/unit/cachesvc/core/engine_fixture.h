@@ -216,7 +216,8 @@ struct RigOptions {
   uint64_t fresh_idle_us = 0;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   bool nvme_admit_all = true;
-  uint64_t hbm_bytes = 0;               // 0: no HBM tier
+  uint64_t hbm_bytes = 0;  // 0: no HBM tier
+  uint64_t gpu_stage_bytes = 0;
   FakeGpu* gpu = nullptr;               // workers may lend GPU memory
   MappedMemory* mapped = nullptr;       // what workers lend is mapped, as this says
   DeviceQueue* device_queue = nullptr;  // null: the rig's own, which runs jobs in Poll
@@ -257,7 +258,7 @@ class Rig {
   ManualClock clock;
   InlineQueue queue;
   std::unique_ptr<PagePool> pool, hbm;
-  Arena hbm_memory;
+  Arena hbm_memory, gpu_stage_memory;
   std::shared_ptr<GpuLink> lower, raise;
   std::unique_ptr<LoopbackTransport> transport;
   std::unique_ptr<HoldingTransport> wire;  // around it; what the engine sees

@@ -198,6 +198,41 @@ TEST_F(EngineGpuTest, AFullHbmGivesItsColdestToDram) {
   rig_->ExpectAtRest();
 }
 
+TEST_F(EngineGpuTest, PagesOfDramAreUnpackedThroughTheStageWhileThereIsRoom) {
+  RigOptions options;
+  options.gpu_stage_bytes = 2 * kPageAlignment;  // two pages at once
+  Start(options);
+  for (uint64_t key = 1; key <= 4; ++key) {
+    rig_->worker(1).Fill(0, PageOf(key));
+    ASSERT_EQ(rig_->Ask(Spec(WireType::kPut, key), 1).result, BlockResult::kOk);
+  }
+  ASSERT_EQ(stats().hbm_pages, 0u);
+  gpu_.mood.hold = true;
+  std::vector<uint64_t> gets;
+  for (uint32_t i = 0; i < 3; ++i) gets.push_back(Sent(WireType::kGet, 1 + i, i));
+  EXPECT_EQ(stats().gpu_stage_used_bytes, 2 * kPageAlignment);
+  gpu_.mood.hold = false;
+  rig_->Settle();
+  for (uint32_t i = 0; i < 3; ++i) {
+    const WireBlockReply reply = rig_->worker().Answer(gets[i]);
+    ASSERT_EQ(reply.result, BlockResult::kOk);
+    EXPECT_EQ(reply.tier, Tier::kDram);
+    EXPECT_EQ(rig_->worker().Read(i, reply.value_bytes), AfterLoss(PageOf(1 + i), 4));
+  }
+  EXPECT_EQ(stats().gpu_decode_pages, 3u);
+  EXPECT_EQ(stats().gpu_staged, 2u);
+  rig_->ExpectAtRest();
+  // What is cut off in between leaves nothing behind.
+  gpu_.mood.hold = true;
+  Sent(WireType::kGet, 4, 1);
+  EXPECT_EQ(stats().gpu_stage_used_bytes, kPageAlignment);
+  rig_->transport->KillPeer(rig_->worker().peer);
+  gpu_.gone = true;
+  gpu_.mood.hold = false;
+  rig_->Settle();
+  rig_->ExpectAtRest();
+}
+
 TEST_F(EngineGpuTest, BadRowsAndPagesThatDoNotFitAreJudgedAsEver) {
   Start();
   std::vector<uint8_t> page = PageOf(1);

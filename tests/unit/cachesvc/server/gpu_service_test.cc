@@ -108,6 +108,19 @@ TEST_F(GpuServiceTest, NoGpuIsFineUnlessOneWasAskedFor) {
   EXPECT_THAT(std::string(Open().message()), StartsWith("pool.hbm_bytes: no usable GPU"));
 }
 
+TEST_F(GpuServiceTest, AStageIsMadeWithOrWithoutAnHbmTier) {
+  OpenAndAttach("pool: {hbm_bytes: 0}\ngpu: {staging_bytes: 3MiB}\n");
+  EXPECT_EQ(service_->stage().memory.size(), 3 * kMiB);
+  EXPECT_EQ(service_->stage().device, 0);
+  EXPECT_EQ(service_->hbm().pool, nullptr);
+  service_.reset();
+  EXPECT_EQ(state_.arenas, 0);
+  OpenAndAttach("pool: {hbm_bytes: 0}\ngpu: {staging_bytes: 0}\n");
+  EXPECT_TRUE(service_->stage().memory.empty());
+  EXPECT_EQ(service_->stage().device, -1);
+  EXPECT_THAT(service_->report().warnings, IsEmpty());
+}
+
 TEST_F(GpuServiceTest, AnHbmTierIsSizedAndMade) {
   OpenAndAttach("pool: {hbm_bytes: 64MiB}\n");
   EXPECT_TRUE(service_->on());
@@ -146,7 +159,7 @@ TEST_F(GpuServiceTest, ZeroIsNoTierAndNoWarning) {
   EXPECT_TRUE(service_->on());
   EXPECT_EQ(service_->report().hbm, "off: pool.hbm_bytes is 0");
   EXPECT_THAT(service_->report().warnings, IsEmpty());
-  EXPECT_EQ(state_.arenas, 0);
+  EXPECT_EQ(state_.arenas, 1) << "the stage alone";
   EXPECT_EQ(state_.links, 0);
 }
 

@@ -349,6 +349,43 @@ TEST_F(GpuLinkTest, CopiesShareAWorkAndAreCutWhereSlicesEnd) {
   EXPECT_THAT(PollAll(), SizeIs(4));
 }
 
+TEST_F(GpuLinkTest, AStagedPayloadIsCopiedAndUnpackedFromThereByOneWork) {
+  Make(96);  // the second payload crosses a border
+  const uint32_t table = AddTable();
+  for (size_t i = 0; i < 4 * kPayloadBytes; ++i) Payload(0)[i] = static_cast<uint8_t>(i * 7 + 1);
+  for (uint64_t token = 0; token < 3; ++token) {
+    GpuJob job = Job(GpuJobKind::kDecode, table, token);
+    if (token != 2) job.stage = Payload(101 + token);
+    EXPECT_TRUE(link_->Submit(job));
+  }
+  const std::vector<uint8_t> before(Payload(0), Payload(2));
+  const size_t copies = queue_->copied.size();
+  link_->Flush();
+  ASSERT_THAT(codec_.launches, SizeIs(1));
+  EXPECT_EQ(codec_.launches[0].pages, 3u);
+  EXPECT_EQ(queue_->copied.size() - copies, 1u + 1 + 2) << "lists, one whole, one in two pieces";
+  EXPECT_EQ(std::memcmp(Payload(0), before.data(), before.size()), 0) << "read alone";
+  for (uint64_t token = 0; token < 2; ++token) {
+    EXPECT_EQ(Payload32(101 + token, 0), 1 + token) << "unpacked from the stage";
+    EXPECT_EQ(std::memcmp(Payload(101 + token) + 8, Payload(token) + 8, kPayloadBytes - 8), 0);
+  }
+  EXPECT_EQ(Payload32(2, 0), 3u) << "not staged";
+  queue_->Finish();
+  EXPECT_THAT(PollAll(), SizeIs(3));
+}
+
+TEST_F(GpuLinkTest, AStageThatIsNotCopiedSpoilsItsJobs) {
+  const uint32_t table = AddTable();
+  GpuJob job = Job(GpuJobKind::kDecode, table, 5);
+  job.stage = Payload(100);
+  queue_->refused_copies = 1;
+  EXPECT_TRUE(link_->Submit(job));
+  link_->Flush();
+  queue_->Finish();
+  EXPECT_FALSE(PollAll().at(5));
+  EXPECT_THAT(codec_.launches, SizeIs(0));
+}
+
 TEST_F(GpuLinkTest, TablesAreCheckedCountedAndUsedAgain) {
   EXPECT_EQ(link_->AddPlaces({}, 1).status().code(), absl::StatusCode::kInvalidArgument);
   for (size_t field = 0; field < 4; ++field) {
