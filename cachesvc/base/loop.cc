@@ -86,6 +86,7 @@ struct Loop::Impl {
   const int epoll;
   std::vector<Poller*> pollers;
   std::atomic<bool> stop{false};
+  uint64_t busy_us = 0;
 };
 
 Loop::Loop(const Clock& clock) : impl_(std::make_unique<Impl>(clock)) {}
@@ -129,14 +130,18 @@ void Loop::Run(uint32_t spin_us) {
   SpinChoice spin;
   bool spinning = false;
   uint64_t spin_until = 0;
+  uint64_t before = impl_->clock.now_us();  // this turn
   // stop is seq_cst against the mailbox's sleeping flag: see Stop.
   while (!impl_->stop.load(std::memory_order_seq_cst)) {
-    if (Turn() > 0) {
+    const bool found = Turn() > 0;
+    const uint64_t now = impl_->clock.now_us();
+    const uint64_t took = now - std::exchange(before, now);
+    if (found) {
+      impl_->busy_us += took;
       if (std::exchange(spinning, false)) spin.Found();
       continue;
     }
     const bool worth = spin_us > 0 && spin.worth() && impl_->WorthSpinning();
-    const uint64_t now = impl_->clock.now_us();
     if (worth && !spinning) spin_until = now + spin_us;
     if (worth && now < spin_until) {
       spinning = true;
@@ -144,10 +149,13 @@ void Loop::Run(uint32_t spin_us) {
     }
     std::exchange(spinning, false) ? spin.Wasted() : spin.Slept();
     impl_->Sleep();
+    before = impl_->clock.now_us();
   }
   // Tasks posted before Stop still run: their owners wait for them.
   impl_->RunTasks(static_cast<int>(kMailboxTasksMax));
 }
+
+uint64_t Loop::busy_us() const { return impl_->busy_us; }
 
 void Loop::Stop() {
   // The flag is stored before Wake looks at `sleeping`; the loop announces sleep before it looks at

@@ -49,6 +49,8 @@ class Loop {
   void Run(uint32_t spin_us);
   // Any thread; idempotent.
   void Stop();
+  // Loop thread: how long Run's turns that found work took, together.
+  uint64_t busy_us() const;
 
  private:
   struct Impl;

@@ -313,6 +313,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot, absl::Status* links) {
     NetStats uds;
     UdsStats lent;
     NetStats loopback;
+    uint64_t busy_us = 0;
     absl::Status links;
   };
   auto answer = std::make_shared<Answer>();
@@ -322,6 +323,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot, absl::Status* links) {
         answer->links = gpus->LinkHealth();
         answer->unknown_layouts = view.engine.unknown_position_layouts();
         answer->loopback = view.loopback;
+        answer->busy_us = view.busy_us;
         if (view.ucx != nullptr) answer->ucx = view.ucx->stats();
         if (view.uds == nullptr) return;
         answer->uds = view.uds->stats();
@@ -337,6 +339,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot, absl::Status* links) {
     last.uds = answer->uds;
     last.lent = answer->lent;
     last.loopback = answer->loopback;
+    last.shard_busy_us = answer->busy_us;
     if (links != nullptr) *links = answer->links;
   }
   snapshot->engine = last.engine;
@@ -344,6 +347,7 @@ void Daemon::Impl::AskShard(Snapshot* snapshot, absl::Status* links) {
   snapshot->uds = last.uds;
   snapshot->lent = last.lent;
   snapshot->loopback = last.loopback;
+  snapshot->shard_busy_us = last.shard_busy_us;
 }
 
 void Daemon::Impl::FillTables(Snapshot* snapshot) {

@@ -368,6 +368,11 @@ void AddNetwork(const Snapshot& snapshot, Families* out) {
   Families::Counter(&out->list().back(), u.bytes_pushed, {{"dir", "out"}});
   out->Counter("crumb_bad_messages_total", "Messages that did not parse.",
                snapshot.engine.bad_messages);
+  ClientMetric busy;
+  busy.counter.value = static_cast<double>(snapshot.shard_busy_us) / kMicros;
+  out->Add("crumb_shard_busy_seconds_total", MetricType::Counter,
+           "Of the shard's thread, in turns that found work.")
+      .metric.push_back(std::move(busy));
   out->Gauge("crumb_clients", "Sessions.", static_cast<double>(snapshot.clients));
   out->Gauge("crumb_grpc_staging_bytes", "Pages of gRPC streams under way.",
              static_cast<double>(snapshot.staging_used_bytes), {{"kind", "used"}});

@@ -118,7 +118,8 @@ struct Shard::Impl {
             .ucx = ucx.get(),
             .ucx_transport = ucx_index,
             .uds = uds.get(),
-            .loopback = loopback->stats()};
+            .loopback = loopback->stats(),
+            .busy_us = loop.busy_us()};
   }
 };
 

@@ -42,6 +42,7 @@ struct ShardView {
   uint32_t ucx_transport;  // its index in the engine
   UdsTransport* uds;       // null: off
   NetStats loopback;
+  uint64_t busy_us = 0;  // of the loop
 };
 
 // What it takes to serve a recovered page.

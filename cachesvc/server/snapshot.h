@@ -58,6 +58,7 @@ struct Snapshot {
   NetStats uds;   // the data socket
   UdsStats lent;  // memory that its peers lend
   NetStats loopback;
+  uint64_t shard_busy_us = 0;  // of the shard's thread, in turns that found work
   bool ucx_on = false;
   std::string ucx_description;  // or why it is off
   bool gpu_on = false;

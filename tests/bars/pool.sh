@@ -77,9 +77,10 @@ print(value)' "$pool_dir/$1.json" "$2" "$3"
 pool_metric() {
   local port
   port=$(grep -o 'http=127.0.0.1:[0-9]*' "$pool_dir/log" | tail -n 1 | grep -o '[0-9]*$')
-  python3 -c 'import sys, urllib.request
+  python3 -c 'import re, sys, urllib.request
 for line in urllib.request.urlopen(sys.argv[1]).read().decode().splitlines():
-    name, _, rest = line.partition("{")
+    name = re.split("[{ ]", line)[0]
+    rest = line[len(name):]
     if name == sys.argv[2] and all(label in rest for label in sys.argv[3:]):
         print(float(rest.split()[-1]))
         break

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 
 namespace crumb {
@@ -65,6 +66,34 @@ TEST(Loop, RefusesTasksWhenFullAndRunsABoundedNumberPerTurn) {
   size_t ran = static_cast<size_t>(first);
   while (int count = loop.Turn()) ran += static_cast<size_t>(count);
   EXPECT_EQ(ran, posted);
+}
+
+TEST(Loop, CountsTheTimeOfTurnsThatFoundWork) {
+  // Three turns of 5 us with work, two of 100 us without, one of 7 us with, then the end.
+  struct Script final : public Poller {
+    explicit Script(FakeClock* clock_in, Loop* loop_in) : clock(clock_in), loop(loop_in) {}
+    int Poll() override {
+      constexpr uint64_t kTook[] = {5, 5, 5, 100, 100, 7, 9};
+      constexpr int kFound[] = {1, 1, 1, 0, 0, 1, 0};
+      clock->now += kTook[turn];
+      if (turn + 1 == std::size(kTook)) loop->Stop();
+      return kFound[turn++];
+    }
+    int RunReady() override { return 0; }
+    int wake_fd() const override { return -1; }
+    bool Arm() override { return false; }  // never sleeps
+    uint64_t next_timer_us() const override { return UINT64_MAX; }
+    FakeClock* clock;
+    Loop* loop;
+    size_t turn = 0;
+  };
+  FakeClock clock;
+  Loop loop(clock);
+  Script script(&clock, &loop);
+  loop.AddPoller(&script);
+  EXPECT_EQ(loop.busy_us(), 0u);
+  loop.Run(0);
+  EXPECT_EQ(loop.busy_us(), 3u * 5 + 7);
 }
 
 TEST(Loop, StopBeforeRunReturnsAtOnceAndRunsWhatWasPosted) {
