@@ -7,33 +7,28 @@
 
 namespace crumb::core {
 namespace {
-constexpr size_t kGhostsMin = 4096;
+constexpr size_t kGhostsMin = 4096, kGhostsMax = 1 << 20;
 constexpr size_t kEntriesPerGhost = 8;
 }  // namespace
 
-absl::StatusOr<Chains> Chains::Create(uint32_t entries_max) {
+absl::StatusOr<Chains> Chains::Create(uint32_t entries_max, uint32_t pages_max) {
   Chains chains;
-  CRUMB_ASSIGN(chains.memory_, Arena::Map(uint64_t{entries_max} * sizeof(Node), HugePages::kNo));
-  chains.nodes_ = {reinterpret_cast<Node*>(chains.memory_.bytes().data()), entries_max};
-  chains.ghosts_max_ = std::max(kGhostsMin, entries_max / kEntriesPerGhost);
+  CRUMB_ASSIGN(chains.memory_, Arena::Map(uint64_t{pages_max} * sizeof(Node), HugePages::kNo));
+  chains.nodes_ = {reinterpret_cast<Node*>(chains.memory_.bytes().data()), pages_max};
+  chains.ghosts_max_ = std::clamp(entries_max / kEntriesPerGhost, kGhostsMin, kGhostsMax);
   chains.ghosts_.reserve(chains.ghosts_max_);
   return chains;
 }
 
-uint32_t Chains::Insert(EntryId id, uint64_t prefix) {
-  nodes_[id] = Node{};
-  nodes_[id].prev = nodes_[id].next = nodes_[id].demotion = kNoId;
-  const auto ghost = ghosts_.find(prefix);
-  if (ghost == ghosts_.end()) return 0;
-  const uint32_t children = ghost->second.children;
-  nodes_[id].newest_end = ghost->second.newest_end;
-  ghosts_.erase(ghost);
-  return children;
+Ghost Chains::TakeGhost(uint64_t prefix) {
+  const auto found = ghosts_.find(prefix);
+  if (found == ghosts_.end()) return {};
+  const Ghost ghost = found->second;
+  ghosts_.erase(found);
+  return ghost;
 }
 
-void Chains::Erase(EntryId id, uint64_t prefix, const Ghost& left) {
-  CRUMB_CHECK(nodes_[id].demotion == kNoId);
-  Remove(id);
+void Chains::LeaveGhost(uint64_t prefix, const Ghost& left) {
   if (left.children > 0 && ghosts_.size() < ghosts_max_) ghosts_.try_emplace(prefix, left);
 }
 
@@ -61,7 +56,12 @@ void Chains::DropGhostChild(uint64_t prefix) {
   if (--ghost->second.children == 0) ghosts_.erase(ghost);
 }
 
-void Chains::Push(FreshQueue queue, EntryId id, uint64_t time_us) {
+void Chains::Enter(PageId id) {
+  nodes_[id] = Node{};
+  nodes_[id].prev = nodes_[id].next = nodes_[id].demotion = kNoId;
+}
+
+void Chains::Push(FreshQueue queue, PageId id, uint64_t time_us) {
   CRUMB_CHECK(queue != FreshQueue::kNone);
   Remove(id);
   Node& node = nodes_[id];
@@ -75,7 +75,7 @@ void Chains::Push(FreshQueue queue, EntryId id, uint64_t time_us) {
   ++list.size;
 }
 
-void Chains::Remove(EntryId id) {
+void Chains::Remove(PageId id) {
   Node& node = nodes_[id];
   if (node.queue == FreshQueue::kNone) return;
   Queue& list = queues_[static_cast<size_t>(node.queue) - 1];

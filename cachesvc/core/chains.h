@@ -1,8 +1,8 @@
-// Chains: what is known of the sequences that pages belong to, beside the index and by its ids: the
-// newest end among a page's descendants, the order in which fresh pages grew old, and ghosts:
-// parents that pages name but that are not here (yet, or any more). Never touches pages or pools;
-// decides nothing. One thread (the shard); nothing is allocated per call.
-// INVARIANT: an entry is in at most one of the two queues, and only while it is fresh.
+// Chains: what is known of the sequences that pages belong to, beside the index: the order in which
+// fresh pages grew old, by their numbers in memory; and ghosts: parents that pages name but that
+// are not here (yet, or any more). Never touches pages or pools; decides nothing. One thread (the
+// shard); nothing is allocated per call.
+// INVARIANT: a page is in at most one of the two queues, and only while it is fresh.
 #ifndef CRUMB_CACHESVC_CORE_CHAINS_H_
 #define CRUMB_CACHESVC_CORE_CHAINS_H_
 
@@ -30,15 +30,13 @@ enum class FreshQueue : uint8_t { kNone = 0, kGrowing = 1, kDue = 2 };
 
 class Chains {
  public:
-  static absl::StatusOr<Chains> Create(uint32_t entries_max);
+  Chains() = default;
+  static absl::StatusOr<Chains> Create(uint32_t entries_max, uint32_t pages_max);
 
-  // A new entry: what its ghost knew is its own now; returns how many pages name it as parent.
-  uint32_t Insert(EntryId id, uint64_t prefix);
-  // It goes; where `children` name it, its ghost stays.
-  void Erase(EntryId id, uint64_t prefix, const Ghost& left);
-
-  uint32_t newest_end(EntryId id) const { return nodes_[id].newest_end; }
-  void SetNewestEnd(EntryId id, uint32_t end) { nodes_[id].newest_end = end; }
+  // A new entry: what its ghost knew is its own now.
+  Ghost TakeGhost(uint64_t prefix);
+  // An entry goes; where children name it, its ghost stays.
+  void LeaveGhost(uint64_t prefix, const Ghost& left);
   // Null: not a ghost. Valid until the next call that changes ghosts.
   Ghost* FindGhost(uint64_t prefix);
   const Ghost* FindGhost(uint64_t prefix) const;
@@ -47,38 +45,34 @@ class Chains {
   void DropGhostChild(uint64_t prefix);
   size_t ghosts() const { return ghosts_.size(); }
 
+  // A page came to memory: in no queue, not under demotion.
+  void Enter(PageId id);
   // Queues. Push puts it at the end, from wherever it is.
-  void Push(FreshQueue queue, EntryId id, uint64_t time_us);
-  void Remove(EntryId id);
-  FreshQueue queue(EntryId id) const { return nodes_[id].queue; }
-  EntryId front(FreshQueue queue) const { return List(queue).head; }
+  void Push(FreshQueue queue, PageId id, uint64_t time_us);
+  void Remove(PageId id);
+  FreshQueue queue(PageId id) const { return nodes_[id].queue; }
+  PageId front(FreshQueue queue) const { return List(queue).head; }
   uint32_t size(FreshQueue queue) const { return List(queue).size; }
-  uint64_t queued_us(EntryId id) const { return nodes_[id].queued_us; }
+  uint64_t queued_us(PageId id) const { return nodes_[id].queued_us; }
 
-  uint32_t demotion(EntryId id) const { return nodes_[id].demotion; }
-  void SetDemotion(EntryId id, uint32_t demotion) { nodes_[id].demotion = demotion; }
-  DemotionReason reason(EntryId id) const { return nodes_[id].reason; }
-  void SetReason(EntryId id, DemotionReason reason) { nodes_[id].reason = reason; }
-
-  static constexpr size_t kBytesPerEntry = 32;
+  uint32_t demotion(PageId id) const { return nodes_[id].demotion; }
+  void SetDemotion(PageId id, uint32_t demotion) { nodes_[id].demotion = demotion; }
+  DemotionReason reason(PageId id) const { return nodes_[id].reason; }
+  void SetReason(PageId id, DemotionReason reason) { nodes_[id].reason = reason; }
 
  private:
   struct Node {
     uint64_t queued_us;
-    uint32_t newest_end;
-    EntryId prev, next;
+    PageId prev, next;
     uint32_t demotion;  // of the slab of demotions, or kNoId
     FreshQueue queue;
     DemotionReason reason;
-    uint8_t reserved[6];
   };
-  static_assert(sizeof(Node) == kBytesPerEntry);
   struct Queue {
-    EntryId head = kNoId, tail = kNoId;
+    PageId head = kNoId, tail = kNoId;
     uint32_t size = 0;
   };
 
-  Chains() = default;
   const Queue& List(FreshQueue queue) const { return queues_[static_cast<size_t>(queue) - 1]; }
 
   Arena memory_;

@@ -12,7 +12,7 @@ int EngineDemote::RunDemotions() {
   FindDue();
   int work = 0;
   while (demotions.free() > 0 && chains.front(FreshQueue::kDue) != kNoId) {
-    StartDemotion(chains.front(FreshQueue::kDue));
+    StartDemotion(pages[chains.front(FreshQueue::kDue)].entry);
     ++work;
   }
   for (uint32_t id = 0; id < demotions.size() && demotions.taken() > 0; ++id) {
@@ -30,7 +30,7 @@ void EngineBasics::FindDue() {
   if (fresh_wait.empty()) return;
   if (pool().FreshFits(blocks[fresh_wait.front()].slot_bytes, FreshLimit())) return;
   while (chains.size(FreshQueue::kDue) + demotions.taken() < fresh_wait.size()) {
-    const EntryId oldest = chains.front(FreshQueue::kGrowing);
+    const PageId oldest = chains.front(FreshQueue::kGrowing);
     if (oldest == kNoId) return;
     MakeDue(oldest, DemotionReason::kFull);
   }
@@ -38,23 +38,25 @@ void EngineBasics::FindDue() {
 
 void EngineDemote::StartDemotion(EntryId entry_id) {
   const Entry& entry = index.at(entry_id);
-  CRUMB_CHECK(entry.fresh && entry.in_memory() && entry.precision == Precision::kRaw);
+  const PageKind& kind = index.kind(entry_id);
+  CRUMB_CHECK(IsFresh(entry) && entry.in_memory() && kind.precision == Precision::kRaw);
   const uint32_t id = demotions.Take();
   Demotion& demotion = demotions[id];
   demotion.entry = entry_id;
-  demotion.reason = chains.reason(entry_id);
+  demotion.reason = chains.reason(entry.place);
   demotion.step = DemotionStep::kSlot;
   demotion.stuck = false;
-  demotion.binding = layouts.at({entry.identity_prefix, entry.tenant_prefix});
-  demotion.part = entry.part;
-  demotion.source = entry.slot;
+  demotion.binding = layouts.at({kind.identity_prefix, kind.tenant_prefix});
+  demotion.part = kind.part;
+  demotion.source = SlotOf(entry);
+  demotion.location = {};
   demotion.target = {};
   demotion.rung = 0;
   demotion.started_us = now();
-  pool().Pin(entry.slot);
+  pool().Pin(demotion.source);
   ++transient_slots;
-  chains.Remove(entry_id);
-  chains.SetDemotion(entry_id, id);
+  chains.Remove(entry.place);
+  chains.SetDemotion(entry.place, id);
 }
 
 // True if something moved.
@@ -115,7 +117,7 @@ bool EngineDemote::SubmitDemotion(uint32_t id) {
   job.page = pool().memory(demotion.target);
   job.source = pool().memory(demotion.source);
   job.header.key = index.at(demotion.entry).key;
-  job.header.raw_bytes = index.at(demotion.entry).payload_bytes;
+  job.header.raw_bytes = index.kind(demotion.entry).payload_bytes;
   job.header.precision = codec.precision;
   job.header.codec_id = codec.id;
   job.header.flags = demotion.rung > 0 ? kPageFlagStepped : 0;
@@ -159,7 +161,7 @@ void EngineDemote::JudgeDemotion(uint32_t id) {
     ++counts.checksum_failures_dram;
     ++counts.demotion_failures;
     const EntryId entry = demotion.entry;
-    const bool spare = index.at(entry).on_disk() && index.at(entry).append == kNoId;
+    const bool spare = index.at(entry).on_disk() && AppendOf(index.at(entry)) == kNoId;
     spare ? LeaveMemory(entry, Leaving::kGone) : ForgetPage(entry);
     return EndDemotion(id);
   }
@@ -183,7 +185,7 @@ void EngineDemote::JudgeDemotion(uint32_t id) {
 void EngineDemote::WriteDemotion(uint32_t id) {
   Demotion& demotion = demotions[id];
   Entry& entry = index.at(demotion.entry);
-  if (entry.append != kNoId) return;  // of the raw page, for a durable put
+  if (AppendOf(entry) != kNoId) return;  // of the raw page, for a durable put
   if (!entry.on_disk()) return SwapDemoted(id);
   if (flush_blocks_appends || AppendInFlight(entry.key)) return;
   const uint32_t append_id = appends.Take();
@@ -200,7 +202,7 @@ void EngineDemote::WriteDemotion(uint32_t id) {
   const BlockResult result = QueueAppend(append, append_id);
   if (result == BlockResult::kBusy) return;
   if (result != BlockResult::kOk) return KeepRaw(id);
-  entry.append = append_id;
+  PageOf(entry).append = append_id;
   demotion.step = DemotionStep::kWriting;
 }
 
@@ -214,10 +216,9 @@ void EngineDemote::EndDemotionAppend(DiskAppend& append, const LogEvent& event) 
     return EndDemotion(id);
   }
   Entry& entry = index.at(demotion.entry);
-  entry.append = kNoId;
+  PageOf(entry).append = kNoId;
   if (event.result != BlockResult::kOk) return KeepRaw(id);
-  entry.location = event.location;
-  entry.durable = append.durable;
+  demotion.location = event.location;
   SwapDemoted(id);
 }
 
@@ -228,8 +229,8 @@ void EngineDemote::KeepRaw(uint32_t id) {
   const EntryId entry_id = demotions[id].entry;
   ++counts.demotion_failures;
   OrphanDemotion(entry_id);
-  if (index.at(entry_id).client_pins > 0 || !index.at(entry_id).on_disk()) {
-    chains.Push(FreshQueue::kGrowing, entry_id, now());
+  if (index.at(entry_id).pinned || !index.at(entry_id).on_disk()) {
+    chains.Push(FreshQueue::kGrowing, index.at(entry_id).place, now());
   } else {
     LeaveMemory(entry_id, Leaving::kEvicted);
   }
@@ -241,18 +242,28 @@ void EngineDemote::SwapDemoted(uint32_t id) {
   const EntryId entry_id = demotion.entry;
   Entry& entry = index.at(entry_id);
   const PageHeader& header = demotion.job.header;
-  CRUMB_CHECK(entry.fresh && entry.slot == demotion.source && entry.precision == Precision::kRaw);
-  OrphanDemotion(entry_id);
+  PageKind kind = index.kind(entry_id);
+  CRUMB_CHECK(IsFresh(entry) && SlotOf(entry) == demotion.source);
+  CRUMB_CHECK(kind.precision == Precision::kRaw);
+  kind.codec_id = header.codec_id;
+  kind.payload_bytes = header.payload_bytes;
+  kind.precision = header.precision;
+  kind.header_flags = static_cast<uint8_t>(header.flags);
+  const KindId taken = index.TakeKind(kind);
+  if (taken == kNoKind) {
+    ++counts.demotion_failures;
+    if (demotion.location.generation != 0) ForgetRecord(entry.key, demotion.location, kNoId);
+    ForgetPage(entry_id);
+    return EndDemotion(id);
+  }
+  index.SetKind(entry_id, taken);
+  if (demotion.location.generation != 0) index.SetLocation(entry_id, demotion.location);
+  const bool got = PageOf(entry).got;
   DetachSlot(entry_id, Leaving::kReplaced);
-  CountPage(entry.precision, -1);
+  CountPage(Precision::kRaw, -1);
   CountPage(header.precision, 1);
-  entry.fresh = false;
-  entry.codec_id = header.codec_id;
-  entry.payload_bytes = header.payload_bytes;
-  entry.precision = header.precision;
-  entry.header_flags = static_cast<uint8_t>(header.flags);
   --transient_slots;
-  AttachSlot(entry_id, std::exchange(demotion.target, SlotId{}));
+  AttachSlot(entry_id, {.slot = std::exchange(demotion.target, SlotId{}), .got = got});
   ++counts.demotions[static_cast<size_t>(demotion.reason)];
   EndDemotion(id);
 }

@@ -13,7 +13,7 @@ const GpuCodec* EngineDemote::DemotionCodec(const Demotion& demotion) {
   const BoundCodec& codec = demotion.binding->ladder(demotion.part)[demotion.rung];
   GpuLink* link = options.hbm.lower;
   if (link == nullptr || !link->health().ok() || codec.kind == CodecKind::kRaw) return nullptr;
-  if (demotion.entry == kNoId || !index.at(demotion.entry).gpu_put) return nullptr;
+  if (demotion.entry == kNoId || !PageOf(index.at(demotion.entry)).gpu_put) return nullptr;
   const GpuCodec* gpu = demotion.binding->FindGpu(demotion.part, codec.id, link->device());
   return gpu != nullptr && gpu->encodes() && DemotionTable(demotion) != kNoId ? gpu : nullptr;
 }

@@ -9,11 +9,12 @@ namespace crumb::core {
 namespace {
 
 // Whether a verified record is the page that the index means.
-bool IsImageOf(const PageHeader& header, const Entry& entry) {
-  return header.codec_id == entry.codec_id && header.payload_bytes == entry.payload_bytes &&
-         header.raw_bytes == entry.raw_bytes && header.token_count == entry.token_count &&
-         header.identity_prefix == entry.identity_prefix && header.part == entry.part &&
-         header.tenant_prefix == entry.tenant_prefix && header.precision == entry.precision;
+bool IsImageOf(const PageHeader& header, const Index& index, EntryId id) {
+  const PageKind& kind = index.kind(id);
+  return header.codec_id == kind.codec_id && header.payload_bytes == kind.payload_bytes &&
+         header.raw_bytes == kind.raw_bytes && header.token_count == index.at(id).token_count &&
+         header.identity_prefix == kind.identity_prefix && header.part == kind.part &&
+         header.tenant_prefix == kind.tenant_prefix && header.precision == kind.precision;
 }
 
 }  // namespace
@@ -49,9 +50,10 @@ BlockResult EngineBasics::QueueAppend(DiskAppend& append, uint32_t id) {
 }
 
 BlockResult EngineImpl::StartAppend(EntryId entry_id, bool durable, bool evict) {
-  Entry& entry = index.at(entry_id);
-  CRUMB_CHECK(entry.in_memory() && entry.append == kNoId);
-  CRUMB_CHECK(!evict || !entry.fresh);
+  const Entry& entry = index.at(entry_id);
+  CRUMB_CHECK(entry.in_memory());
+  Resident& page = PageOf(entry);
+  CRUMB_CHECK(page.append == kNoId && (!evict || !page.fresh));
   if (flush_blocks_appends || AppendInFlight(entry.key)) return BlockResult::kBusy;
   const uint32_t id = appends.Take();
   if (id == Slab<DiskAppend>::kNone) return BlockResult::kBusy;
@@ -60,12 +62,12 @@ BlockResult EngineImpl::StartAppend(EntryId entry_id, bool durable, bool evict) 
   append.entry = entry_id;
   append.entry_generation = entry.generation;
   append.block = append.flush = append.demotion = kNoId;
-  append.slot = entry.slot;
+  append.slot = page.slot;
   append.durable = durable;
   append.evict = evict;
   if (const BlockResult result = QueueAppend(append, id); result != BlockResult::kOk) return result;
-  entry.append = id;
-  entry.touched = false;
+  page.append = id;
+  page.touched = false;
   if (evict) ++evictions;
   Rehold(entry_id);
   return BlockResult::kOk;
@@ -160,7 +162,7 @@ void EngineImpl::EndBlockAppend(DiskAppend& append, const LogEvent& event) {
     // With it the older record of the key is gone too: a tombstone hides all that came before.
     EntryId old = kNoId;
     if (event.location.generation != 0 && FindLive(append.key, &old) == Live::kYes) {
-      if (index.at(old).on_disk()) ForgetRecord(append.key, index.at(old).location, append.flush);
+      if (index.at(old).on_disk()) ForgetRecord(append.key, index.location(old), append.flush);
       EraseEntry(old);
     }
     return Finish(block, block.flushed ? BlockResult::kCancelled : BlockResult::kIo);
@@ -176,11 +178,12 @@ void EngineImpl::EndEntryAppend(DiskAppend& append, const LogEvent& event) {
     return;
   }
   Entry& entry = index.at(append.entry);
-  entry.append = kNoId;
+  Resident& page = PageOf(entry);
+  page.append = kNoId;
   Rehold(append.entry);
-  const bool cold = !entry.touched && pool().pins(entry.slot) == 0;
+  const bool cold = !page.touched && pool().pins(page.slot) == 0;
   if (done) {
-    entry.location = event.location;
+    index.SetLocation(append.entry, event.location);
     entry.durable = append.durable;
     if (!append.evict || !cold) return;
     ++counts.evicted_to_nvme;
@@ -197,7 +200,7 @@ void EngineImpl::EndEntryAppend(DiskAppend& append, const LogEvent& event) {
   ++counts.eviction_failures;
   if (!cold) return;
   ++counts.evicted_dropped;
-  counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);
+  counts.evicted_bytes += index.kind(append.entry).slot_bytes();
   EraseEntry(append.entry);
 }
 
@@ -237,7 +240,7 @@ BlockResult EngineImpl::StartRead(EntryId entry_id, SlotId slot, Block* apart) {
   DiskRead& read = reads[id];
   const uint64_t token = MakeToken(TokenKind::kRead, id, read.generation);
   const MutableBytes out = pool().memory(slot);
-  const BlockResult result = log->ReadUnverified(entry.key, entry.location, out, token);
+  const BlockResult result = log->ReadUnverified(entry.key, index.location(entry_id), out, token);
   if (result != BlockResult::kOk) {
     reads.Give(id);
     return result;
@@ -246,12 +249,13 @@ BlockResult EngineImpl::StartRead(EntryId entry_id, SlotId slot, Block* apart) {
   read.entry = entry_id;
   read.entry_generation = entry.generation;
   read.block = apart == nullptr ? kNoId : apart->id;
-  read.location = entry.location;
+  read.location = index.location(entry_id);
   read.slot = slot;
   read.prefetch = false;
   read.started_us = now();
   if (apart == nullptr) {
-    entry.read = id;
+    CRUMB_CHECK(!entry.resident());
+    entry.place = id;
     ++transient_slots;
   }
   return BlockResult::kOk;
@@ -293,9 +297,9 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
   DiskRead& read = reads[id];
   if (read.prefetch) --prefetches;
   const bool current = read.entry != kNoId && index.Alive(read.entry, read.entry_generation) &&
-                       index.at(read.entry).location == read.location;
+                       index.location(read.entry) == read.location;
   if (result == BlockResult::kOk && current &&
-      !IsImageOf(LoadHeader(pool().memory(read.slot)), index.at(read.entry))) {
+      !IsImageOf(LoadHeader(pool().memory(read.slot)), index, read.entry)) {
     result = BlockResult::kCorrupt;
   }
   if (result == BlockResult::kCorrupt) ++counts.checksum_failures_nvme;
@@ -319,8 +323,8 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
   } else {
     --transient_slots;
     const bool owned = read.entry != kNoId && index.Alive(read.entry, read.entry_generation) &&
-                       index.at(read.entry).read == id;
-    if (owned) index.at(read.entry).read = kNoId;
+                       index.at(read.entry).read() == id;
+    if (owned) index.at(read.entry).place = kNoId;
     if (current && owned && result == BlockResult::kOk) {
       Promote(read);
     } else {
@@ -346,13 +350,13 @@ void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
     return Wait(waiters, block);
   }
   --transient_slots;
-  if (index.at(read.entry).read == id) index.at(read.entry).read = kNoId;
+  if (index.at(read.entry).read() == id) index.at(read.entry).place = kNoId;
   pool().Release(read.slot);
   while (!read.waiters.empty()) Wait(waiters, blocks[read.waiters.PopFront(blocks)]);
 }
 
 void EngineImpl::Promote(DiskRead& read) {
-  AttachSlot(read.entry, read.slot);
+  AttachSlot(read.entry, {.slot = read.slot});
   ++counts.promoted;
   if (read.prefetch) NotePrefetched(read.entry);
   while (!read.waiters.empty()) {
@@ -368,7 +372,7 @@ void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
   CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
   block.pending = Pending::kNone;
   if (result != BlockResult::kOk && index.Alive(read.entry, read.entry_generation) &&
-      index.at(read.entry).location == read.location && !index.at(read.entry).resident()) {
+      index.location(read.entry) == read.location && !index.at(read.entry).resident()) {
     EraseEntry(read.entry);
   }
   if (block.request == kNoId) return Cleanup(block);
@@ -380,8 +384,8 @@ void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
 
 void EngineImpl::OnReclaimed(const LogEvent& event) {
   const EntryId id = index.Find(event.key);
-  if (id == kNoId || index.at(id).location != event.location) return;
-  index.at(id).location = {};
+  if (id == kNoId || index.location(id) != event.location) return;
+  index.SetLocation(id, {});
   index.at(id).durable = false;
   if (!index.at(id).resident()) EraseEntry(id);
 }

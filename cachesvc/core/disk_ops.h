@@ -52,12 +52,11 @@ struct DiskRead {
 struct FlushOp {
   bool used = false;
   uint32_t generation = 0;
-  uint32_t sequence = 0;
   bool everything = false;
   bool by_tenant = false, by_identity = false;
   uint64_t tenant_prefix = 0, identity_prefix = 0;
   bool log_asked = false, log_done = false;  // `everything` only
-  uint32_t cursor = 0;                       // entries below it are swept
+  uint32_t cursor = 0;                       // entries below it are swept, and others came after
   uint32_t cursor_end = 0;
   uint32_t waiting_for = 0;  // erases and appends in flight
   BlockResult worst = BlockResult::kOk;

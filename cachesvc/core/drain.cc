@@ -30,8 +30,8 @@ int EngineImpl::RunDrain() {
     if (moves.taken() > 0) return 0;
     while (log != nullptr && drain.cursor < index.scan_end()) {
       const Entry& entry = index.at(drain.cursor);
-      const bool only_here = entry.live && entry.in_memory() && !entry.on_disk() && !entry.fresh;
-      if (only_here && entry.append == kNoId) {
+      const bool only_here = entry.live && entry.in_memory() && !entry.on_disk() && !IsFresh(entry);
+      if (only_here && AppendOf(entry) == kNoId) {
         const BlockResult result = StartAppend(drain.cursor, false, false);
         if (result == BlockResult::kBusy) return 0;
       }

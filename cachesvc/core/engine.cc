@@ -13,6 +13,17 @@ namespace crumb {
 
 using namespace core;  // the names of the engine's own parts; this file only
 
+namespace {
+
+// As many as there are slots, and no more than there are entries.
+uint32_t PagesMax(const EngineOptions& options) {
+  uint64_t slots = options.pool->arena().size() / kPageAlignment;
+  if (options.hbm.pool != nullptr) slots += options.hbm.pool->arena().size() / kPageAlignment;
+  return static_cast<uint32_t>(std::min<uint64_t>(slots, options.limits.index_entries_max));
+}
+
+}  // namespace
+
 class Engine::Impl final : public EngineImpl {
  public:
   using EngineImpl::EngineImpl;
@@ -49,20 +60,27 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("limits.", name, " is ", count, "; it must be between 1 and ", kCountMax));
   }
-  CRUMB_ASSIGN(Index index, Index::Create(limits.index_entries_max, nullptr));
-  CRUMB_ASSIGN(Chains chains, Chains::Create(limits.index_entries_max));
-  std::array<std::unique_ptr<EvictionPolicy>, 2> policies;
-  CRUMB_ASSIGN(policies[0], MakePolicy(options.policy, limits.index_entries_max));
+  EngineBooks books;
+  CRUMB_ASSIGN(books.index, Index::Create(limits.index_entries_max, nullptr));
+  const uint32_t pages_max = PagesMax(options);
+  CRUMB_ASSIGN(books.pages, Residents::Create(pages_max));
+  CRUMB_ASSIGN(books.chains, Chains::Create(limits.index_entries_max, pages_max));
+  CRUMB_ASSIGN(books.policy, MakePolicy(options.policy, pages_max));
   if (options.hbm.pool != nullptr) {
     if (options.hbm.lower == nullptr || options.hbm.raise == nullptr) {
       return absl::InvalidArgumentError("an HBM pool needs a link each way to the DRAM pool");
     }
-    CRUMB_ASSIGN(policies[1], MakePolicy(options.policy, limits.index_entries_max));
+    CRUMB_ASSIGN(books.hbm_policy, MakePolicy(options.policy, pages_max));
+  }
+  if (options.nvme_admission != NvmeAdmission::kAll ||
+      options.nvme_promotion != NvmePromotion::kFirst) {
+    const uint64_t keys = std::min<uint64_t>(uint64_t{kSeenWindow} * pages_max, 1u << 31);
+    CRUMB_ASSIGN(books.seen_keys, GhostKeys::Create(static_cast<uint32_t>(keys)));
   }
   const uint64_t owners = options.pool->arena().size() / kPageAlignment;
-  CRUMB_ASSIGN(Arena owner_memory, Arena::Map(owners * sizeof(uint32_t), HugePages::kNo));
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      options, std::move(index), std::move(chains), std::move(policies), std::move(owner_memory))));
+  CRUMB_ASSIGN(books.owner_memory, Arena::Map(owners * sizeof(uint32_t), HugePages::kNo));
+  books.slot_owner = {reinterpret_cast<uint32_t*>(books.owner_memory.bytes().data()), owners};
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(options, std::move(books))));
 }
 
 SegmentLog::RecoverySink* Engine::recovery_sink() { return impl_.get(); }
@@ -108,7 +126,12 @@ absl::Status Engine::BindLayout(uint32_t handle, LayoutBinding binding) {
 
 absl::Status Engine::OpenSession(SessionId session, std::string tenant) {
   if (session.value == 0) return absl::InvalidArgumentError("session 0 is no session");
-  if (impl_->sessions.size() >= impl_->options.limits.sessions_max) {
+  for (const std::unique_ptr<Session>& closing : impl_->closing) {
+    if (closing->id == session) {
+      return absl::AlreadyExistsError("the session of that id is still being closed: use a new id");
+    }
+  }
+  if (impl_->sessions.size() + impl_->closing.size() >= impl_->options.limits.sessions_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat("limits.sessions_max: ", impl_->sessions.size(), " sessions are open"));
   }
@@ -159,8 +182,10 @@ void Engine::CloseSession(SessionId session_id) {
   Session* session = impl_->FindSession(session_id);
   if (session == nullptr) return;
   while (!session->peers.empty()) impl_->DropPeer(session->peers.back());
-  while (!session->pins.empty()) impl_->Unpin(session->pins.front());
-  impl_->sessions.erase(session_id.value);
+  const auto found = impl_->sessions.find(session_id.value);
+  impl_->closing.push_back(std::move(found->second));  // its pins go a little per turn
+  impl_->sessions.erase(found);
+  impl_->RunClosing();
 }
 
 size_t Engine::PeersOf(SessionId session_id) const {
@@ -232,12 +257,12 @@ uint64_t Engine::next_timer_us() const {
   uint64_t next = std::min(impl.request_timers.next_us(), impl.pin_timers.next_us());
   next = std::min(next, impl.NextIdleUs());
   if (impl.drain.active) next = std::min(next, impl.drain.deadline_us);
-  const bool refused = !impl.transfer_wait.empty() || !impl.queue_wait.empty() ||
-                       !impl.disk_wait.empty() || !impl.share_wait.empty() ||
-                       !impl.unsent.empty() || !impl.unverified.empty() || !impl.forgets.empty() ||
-                       !impl.slot_wait.empty() || !impl.fresh_wait.empty() ||
-                       !impl.prefetch_wait.empty() || impl.DemotionsWait() ||
-                       impl.flushes.taken() > 0 || impl.moves.taken() > 0 || impl.drain.active;
+  const bool refused =
+      !impl.transfer_wait.empty() || !impl.queue_wait.empty() || !impl.disk_wait.empty() ||
+      !impl.share_wait.empty() || !impl.unsent.empty() || !impl.unverified.empty() ||
+      !impl.forgets.empty() || !impl.slot_wait.empty() || !impl.fresh_wait.empty() ||
+      !impl.prefetch_wait.empty() || impl.DemotionsWait() || impl.flushes.taken() > 0 ||
+      !impl.closing.empty() || impl.moves.taken() > 0 || impl.drain.active;
   return refused ? std::min(next, impl.now() + kRetryUs) : next;
 }
 

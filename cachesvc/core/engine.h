@@ -20,6 +20,7 @@
 #include "cachesvc/core/engine_limits.h"
 #include "cachesvc/core/engine_stats.h"
 #include "cachesvc/core/layout_binding.h"
+#include "cachesvc/core/nvme_rules.h"
 #include "cachesvc/net/transport.h"
 #include "gpu/codec/page_codec.h"
 #include "gpu/device/device_queue.h"
@@ -74,7 +75,8 @@ struct EngineOptions {
   EngineHbm hbm = {};
   EngineGpuStage gpu_stage = {};
   PolicyKind policy = PolicyKind::kS3Fifo;
-  bool nvme_admit_all = true;     // every evicted page goes to NVMe (the first, simple admission)
+  NvmeAdmission nvme_admission = NvmeAdmission::kAll;
+  NvmePromotion nvme_promotion = NvmePromotion::kFirst;
   uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion
   uint64_t fresh_idle_us = 0;     // demoted after so long without growth; 0: never for that
   uint8_t max_lossy_depth = 255;  // pages computed from a longer chain of lossy pages are misses

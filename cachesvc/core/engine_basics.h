@@ -4,9 +4,19 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_
 
+#include <algorithm>
+
 #include "cachesvc/core/engine_state.h"
 
 namespace crumb::core {
+
+// Where an entry's page lies from now on.
+struct NewSlot {
+  SlotId slot;
+  bool fresh = false;
+  bool gpu_put = false;
+  bool got = false;
+};
 
 class EngineBasics : public EngineState {
  public:
@@ -23,6 +33,30 @@ class EngineBasics : public EngineState {
   void UnpinSlot(SlotId slot) const { PoolOf(slot).Unpin(Bare(slot)); }
   void ReleaseSlot(SlotId slot) const { PoolOf(slot).Release(Bare(slot)); }
   uint32_t PinsOf(SlotId slot) const { return PoolOf(slot).pins(Bare(slot)); }
+  // Of an entry in memory.
+  Resident& PageOf(const Entry& entry) { return pages[entry.place]; }
+  // Of any entry.
+  SlotId SlotOf(const Entry& entry) const {
+    return entry.resident() ? pages[entry.place].slot : SlotId{};
+  }
+  bool IsFresh(const Entry& entry) const { return entry.resident() && pages[entry.place].fresh; }
+  uint32_t AppendOf(const Entry& entry) const {
+    return entry.resident() ? pages[entry.place].append : kNoId;
+  }
+  // A get was served from it, or it is wanted soon.
+  void TouchPage(const Entry& entry) {
+    Resident& page = PageOf(entry);
+    page.touched = true;
+    if (!page.fresh) PolicyOf(page.slot).Touch(entry.place);
+  }
+  // It was evicted, or read from NVMe, not long ago; asking forgets it.
+  bool SeenLately(const BlockKey& key) {
+    return seen_keys.Take(key.prefix64(), kSeenWindow * std::max(pages.size(), 1u));
+  }
+  EntryId VictimOf(EvictionPolicy& order, uint32_t size_class) const {
+    const PageId page = order.Victim(size_class);
+    return page == kNoId ? kNoId : pages[page].entry;
+  }
 
   // blocks.cc
   void Wait(List<Block>& list, Block& block);
@@ -43,15 +77,15 @@ class EngineBasics : public EngineState {
   size_t PollLinks();
 
   // entries.cc
-  void AttachSlot(EntryId id, SlotId slot);   // the entry owns it from now on
-  void DetachSlot(EntryId id, Leaving why);   // releases it
-  void LeaveMemory(EntryId id, Leaving why);  // stays on disk
+  void AttachSlot(EntryId id, const NewSlot& to);  // the entry owns it from now on
+  void DetachSlot(EntryId id, Leaving why);        // releases it
+  void LeaveMemory(EntryId id, Leaving why);       // stays on disk
   void PinForBlock(Block& block, EntryId id);
   void Rehold(EntryId id);    // tells the policy whether the entry may be evicted
   EntryId Adopt(EntryId id);  // a new entry learns what its ghost knew
   void EraseEntry(EntryId id);
   void SetParent(EntryId id, uint64_t parent_prefix);
-  void OrphanDemotion(EntryId id);
+  void OrphanDemotion(EntryId id);  // REQUIRES: it is in memory
   void CountPage(Precision precision, int change);
   void CountEncode(const PageJob& job);
 
@@ -73,7 +107,7 @@ class EngineBasics : public EngineState {
   void GrowChain(uint64_t prefix, uint32_t end, uint32_t span);
   void NoteGrowth(EntryId id, uint32_t recent_tokens);
   void FindDue();
-  void MakeDue(EntryId id, DemotionReason reason);
+  void MakeDue(PageId page, DemotionReason reason);
   uint64_t FreshLimit() const { return pool().capacity_bytes() * options.fresh_percent / 100; }
   uint64_t NextIdleUs() const;  // when the next fresh page was idle for long enough
   bool DemotionsWait() const;   // some must be looked at again

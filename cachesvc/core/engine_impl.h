@@ -56,11 +56,13 @@ class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
   BlockResult ExpectPage(Block& block);
   bool PutExists(Block& block);
   bool Publish(Block& block, const DiskLocation& location, bool durable);
+  void DescribePut(Block& block);
   bool ClimbLadder(Block& block, uint32_t rung);
   // get.cc
   bool GetStart(Block& block);
   bool GetLoad(Block& block);
   bool GetLoadApart(Block& block);
+  bool StaysOnNvme(Block& block, EntryId id);
   bool GetStage(Block& block);
   bool GetWork(Block& block);
   bool GetPush(Block& block);
@@ -95,6 +97,7 @@ class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
   Grant MakeRoomByClearing(const RoomWanted& wanted);
   Grant ClearSlot(SlotId slot, uint32_t demotion);
   Grant EvictOne(EntryId id);
+  bool GoesToNvme(EntryId id) const;
   Grant EvictFresh(EntryId id, uint32_t wanted_by);
   bool AcquireStaging(Block& block, uint64_t bytes, StageHalf half);
   void ForgetPage(EntryId id) override;
@@ -121,6 +124,9 @@ class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
   // flush.cc, drain.cc, pins.cc
   Live FindLive(const BlockKey& key, EntryId* id) override;
   bool Forget(EntryId id, uint32_t flush);
+  bool IsSwept(EntryId id, uint32_t flush_id) const;
+  bool FlushMatches(EntryId id, uint32_t flush_id) const;
+  void SpareFromFlushes(EntryId id);
   void StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done);
   int RunFlushes();
   void AskLogToFlush(uint32_t id);
@@ -132,6 +138,7 @@ class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
   BlockResult PinOne(Session& session, EntryId id, uint64_t ttl_us);
   void Unpin(uint32_t pin);
   int RunTimers();
+  int RunClosing();
   EngineStats Stats() const;
 };
 }  // namespace crumb::core

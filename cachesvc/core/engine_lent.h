@@ -32,8 +32,8 @@ class EngineLent : public EngineBasics {
   // Its worker's GPU packs (unpacks) this block's page.
   bool GpuEncodes(const Block& block) const;
   bool GpuDecodes(const Block& block) const;
-  bool GpuReads(const Block& block, const Entry& entry) const;  // straight from HBM
-  bool ReleaseGpu(Block& block, uint64_t bytes);                // false: the peer is gone
+  bool GpuReads(const Block& block, const PageKind& kind) const;  // straight from HBM
+  bool ReleaseGpu(Block& block, uint64_t bytes);                  // false: the peer is gone
   absl::Status RegisterGpu(Peer* peer, const RegisteredSet& set);
   static absl::Status AddTables(const Binding& binding, const RegionSet& set,
                                 const std::vector<uint64_t>& addresses, GpuSet* made);

@@ -12,11 +12,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "cachesvc/core/chains.h"
 #include "cachesvc/core/disk_ops.h"
 #include "cachesvc/core/engine.h"
-#include "cachesvc/core/eviction_policy.h"
-#include "cachesvc/core/index.h"
+#include "cachesvc/core/engine_books.h"
 #include "cachesvc/core/ops.h"
 #include "cachesvc/core/page_moves.h"
 #include "cachesvc/core/session.h"
@@ -60,9 +58,8 @@ struct PolledEvents {
   size_t count = 0;
 };
 
-struct EngineState {
-  EngineState(const EngineOptions& engine_options, Index engine_index, Chains engine_chains,
-              std::array<std::unique_ptr<EvictionPolicy>, 2> engine_policies, Arena owner_memory);
+struct EngineState : EngineBooks {
+  EngineState(const EngineOptions& engine_options, EngineBooks books);
 
   uint64_t now() const { return options.clock->now_us(); }
   PagePool& pool() const { return *options.pool; }
@@ -88,17 +85,15 @@ struct EngineState {
   // The same by identity and tenant.
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const Binding>> layouts;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions;
+  std::vector<std::unique_ptr<Session>> closing;  // gone, but for their pins
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> peer_ids;
   // Of DRAM's raw pages on the link that lowers, by identity and part; kNoId: it has no room.
   absl::flat_hash_map<std::pair<uint64_t, uint32_t>, uint32_t> raw_tables;
   absl::flat_hash_map<BlockKey, uint32_t, BlockKeyHash> leaders;        // puts and deletes, by key
   absl::flat_hash_map<std::pair<uint64_t, EntryId>, uint32_t> pin_ids;  // by session and entry
 
-  Index index;
-  Chains chains;
-  std::unique_ptr<EvictionPolicy> policy, hbm_policy;  // the second only with HBM
-  Arena owner_memory;
-  std::span<uint32_t> slot_owner;  // by slot: entry id + 1
+  absl::flat_hash_map<EntryId, uint32_t> client_pins;  // how many; of entries that are pinned
+
   WorkerScratch scratch;
   StagingArea gpu_stage;  // of EngineOptions::gpu_stage, in units of kPageAlignment
 
@@ -129,7 +124,6 @@ struct EngineState {
   uint64_t inline_bytes_left = 0;  // that this turn may still copy and hash itself
   std::vector<uint8_t> reply_buffer;
 
-  uint32_t flush_sequence = 1;
   bool flush_blocks_appends = false;  // the log has not yet taken a flush of everything
   DrainOp drain;
   bool draining = false;

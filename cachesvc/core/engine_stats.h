@@ -63,9 +63,10 @@ struct EngineStats {
   uint64_t staging_capacity_bytes = 0, staging_used_bytes = 0;
   PolicyKind policy = PolicyKind::kS3Fifo;
   uint64_t evicted_to_nvme = 0, evicted_dropped = 0, evicted_bytes = 0, eviction_failures = 0;
+  uint64_t evicted_unseen = 0;  // of those that were dropped: not worth a write (nvme.admission)
   // NVMe -> DRAM, whoever asked: read and in memory; the record failed; left where it is because
-  // only hotter pages could make room (prefetch alone).
-  uint64_t promoted = 0, promotions_failed = 0, promotions_rejected = 0;
+  // only hotter pages could make room (prefetch alone); left there as a first get (nvme.promotion).
+  uint64_t promoted = 0, promotions_failed = 0, promotions_rejected = 0, promotions_deferred = 0;
   uint64_t alloc_failures = 0;
   uint64_t hbm_capacity_bytes = 0, hbm_used_bytes = 0, hbm_pages = 0, hbm_pinned = 0;
   uint64_t lowered = 0, lowered_bytes = 0, raised = 0, raised_bytes = 0;  // HBM to DRAM, and back

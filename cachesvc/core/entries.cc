@@ -1,4 +1,5 @@
 // One entry's slot, parent and life: the same for every path.
+#include <algorithm>
 #include <utility>
 
 #include "cachesvc/core/engine_basics.h"
@@ -13,66 +14,73 @@ void CountResident(EngineBasics* state, uint64_t parent_prefix, int change) {
   const EntryId id = state->index.FindPrefix(parent_prefix);
   if (id == kNoId) return;
   Entry& parent = state->index.at(id);
-  if (change < 0 && parent.resident_children == 0) return;  // it came after this child
-  change > 0 ? ++parent.resident_children : --parent.resident_children;
-  if (parent.resident() && !parent.fresh) {
-    state->PolicyOf(parent.slot).SetChildren(id, parent.resident_children);
-  }
+  CountHint(&parent.resident_children, change);
+  if (!parent.resident() || state->PageOf(parent).fresh) return;
+  state->PolicyOf(state->PageOf(parent).slot).SetChildren(parent.place, parent.resident_children);
 }
 
 }  // namespace
 
-void EngineBasics::AttachSlot(EntryId id, SlotId slot) {
+void EngineBasics::AttachSlot(EntryId id, const NewSlot& to) {
   Entry& entry = index.at(id);
-  CRUMB_CHECK(!entry.resident() && slot.valid());
-  entry.slot = slot;
-  entry.touched = false;
-  entry.gpu_got = false;
-  if (!IsHbm(slot)) slot_owner[slot.value] = id + 1;
-  CRUMB_CHECK(entry.fresh == (PoolOf(slot).kind(Bare(slot)) == SlabKind::kFresh));
-  if (entry.client_pins > 0) PinSlot(slot);
+  CRUMB_CHECK(!entry.resident() && to.slot.valid());
+  CRUMB_CHECK(to.fresh == (PoolOf(to.slot).kind(Bare(to.slot)) == SlabKind::kFresh));
+  entry.place = pages.Take(id, to.slot);
+  entry.memory = IsHbm(to.slot) ? Tier::kHbm : Tier::kDram;
+  chains.Enter(entry.place);
+  Resident& page = pages[entry.place];
+  page.fresh = to.fresh;
+  page.gpu_put = to.gpu_put;
+  page.got = to.got;
+  if (!page.in_hbm()) slot_owner[page.slot.value] = id + 1;
+  if (entry.pinned) PinSlot(page.slot);
   CountResident(this, entry.parent_prefix, 1);
-  if (entry.fresh) return;  // no candidate for eviction before it is demoted
-  EvictionPolicy& order = PolicyOf(slot);
-  order.Insert(id, {.size_class = static_cast<uint32_t>(MemoryOf(slot).size() / kPageAlignment),
-                    .key = entry.key.prefix64()});
-  if (entry.resident_children > 0) order.SetChildren(id, entry.resident_children);
+  if (page.fresh) return;  // no candidate for eviction before it is demoted
+  EvictionPolicy& order = PolicyOf(page.slot);
+  order.Insert(entry.place,
+               {.size_class = static_cast<uint32_t>(MemoryOf(page.slot).size() / kPageAlignment),
+                .key = entry.key.prefix64()});
+  if (entry.resident_children > 0) order.SetChildren(entry.place, entry.resident_children);
   Rehold(id);
 }
 
 void EngineBasics::DetachSlot(EntryId id, Leaving why) {
   Entry& entry = index.at(id);
-  CRUMB_CHECK(entry.resident());
+  OrphanDemotion(id);
   ForgetPrefetched(id);
   CountResident(this, entry.parent_prefix, -1);
-  if (!entry.fresh) PolicyOf(entry.slot).Erase(id, {.why = why, .key = entry.key.prefix64()});
-  if (!IsHbm(entry.slot)) slot_owner[entry.slot.value] = 0;
-  if (entry.client_pins > 0) UnpinSlot(entry.slot);
-  ReleaseSlot(entry.slot);
-  entry.slot = {};
+  const PageId number = entry.place;
+  const Resident& page = PageOf(entry);
+  chains.Remove(number);
+  if (page.append != kNoId) appends[page.append].entry = kNoId;  // it writes an image that goes
+  if (!page.fresh) PolicyOf(page.slot).Erase(number, {.why = why, .key = entry.key.prefix64()});
+  if (!page.in_hbm()) slot_owner[page.slot.value] = 0;
+  if (entry.pinned) UnpinSlot(page.slot);
+  ReleaseSlot(page.slot);
+  pages.Give(number);
+  entry.memory = Tier::kNone;
+  entry.place = kNoId;
 }
 
 EntryId EngineBasics::Adopt(EntryId id) {
   Entry& entry = index.at(id);
-  entry.children = chains.Insert(id, entry.key.prefix64());
+  const Ghost ghost = chains.TakeGhost(entry.key.prefix64());
+  entry.children = static_cast<uint16_t>(std::min(ghost.children, 0xffffu));
+  entry.newest_end = ghost.newest_end;
   return id;
 }
 
 // REQUIRES: it is on disk.
 void EngineBasics::LeaveMemory(EntryId id, Leaving why) {
-  Entry& entry = index.at(id);
-  CRUMB_CHECK(entry.on_disk());
-  OrphanDemotion(id);
-  chains.Remove(id);
+  CRUMB_CHECK(index.at(id).on_disk());
   DetachSlot(id, why);
-  entry.fresh = false;
 }
 
 void EngineBasics::PinForBlock(Block& block, EntryId id) {
   const Entry& entry = index.at(id);
-  PinSlot(entry.slot);
+  PinSlot(SlotOf(entry));
   ++transient_slots;
-  block.page = entry.slot;
+  block.page = SlotOf(entry);
   block.page_pinned = true;
   block.entry = id;
   block.entry_generation = entry.generation;
@@ -81,9 +89,9 @@ void EngineBasics::PinForBlock(Block& block, EntryId id) {
 
 void EngineBasics::Rehold(EntryId id) {
   const Entry& entry = index.at(id);
-  if (!entry.resident() || entry.fresh) return;
-  EvictionPolicy& order = PolicyOf(entry.slot);
-  PinsOf(entry.slot) > 0 ? order.Hold(id) : order.Unhold(id);
+  if (!entry.resident() || PageOf(entry).fresh) return;
+  const SlotId slot = SlotOf(entry);
+  PinsOf(slot) > 0 ? PolicyOf(slot).Hold(entry.place) : PolicyOf(slot).Unhold(entry.place);
 }
 
 void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
@@ -97,42 +105,38 @@ void EngineBasics::SetParent(EntryId id, uint64_t parent_prefix) {
       continue;
     }
     if (entry.resident()) CountResident(this, prefix, prefix == parent_prefix ? 1 : -1);
-    uint32_t& children = index.at(parent).children;
-    if (prefix == parent_prefix) {
-      ++children;
-    } else if (children > 0) {
-      --children;
-    }
+    CountHint(&index.at(parent).children, prefix == parent_prefix ? 1 : -1);
   }
   entry.parent_prefix = parent_prefix;
 }
 
 void EngineBasics::EraseEntry(EntryId id) {
-  OrphanDemotion(id);
   const Entry& entry = index.at(id);
   const uint64_t prefix = entry.key.prefix64();
-  const Ghost left{.newest_end = chains.newest_end(id),
+  const Ghost left{.newest_end = entry.newest_end,
                    .children = entry.children,
                    .parent_prefix = entry.parent_prefix};
-  CountPage(entry.precision, -1);
+  CountPage(index.kind(id).precision, -1);
   SetParent(id, 0);
   if (entry.resident()) DetachSlot(id, Leaving::kGone);
-  chains.Erase(id, prefix, left);
+  if (entry.pinned) client_pins.erase(id);
+  chains.LeaveGhost(prefix, left);
   index.Erase(id);
 }
 
 // A demotion that is under way has nothing to swap any more; it ends by itself.
 void EngineBasics::OrphanDemotion(EntryId id) {
-  const uint32_t demotion = chains.demotion(id);
+  const PageId page = index.at(id).place;
+  const uint32_t demotion = chains.demotion(page);
   if (demotion == kNoId) return;
   demotions[demotion].entry = kNoId;
-  chains.SetDemotion(id, kNoId);
+  chains.SetDemotion(page, kNoId);
 }
 
 void EngineBasics::CountPage(Precision precision, int change) {
-  uint64_t& pages = counts.pages[static_cast<size_t>(precision)];
-  CRUMB_CHECK(change > 0 || pages > 0);
-  change > 0 ? ++pages : --pages;
+  uint64_t& count = counts.pages[static_cast<size_t>(precision)];
+  CRUMB_CHECK(change > 0 || count > 0);
+  change > 0 ? ++count : --count;
 }
 
 void EngineBasics::CountEncode(const PageJob& job) {

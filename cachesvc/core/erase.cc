@@ -12,9 +12,9 @@ bool EngineImpl::EraseStart(Block& block) {
   if (live == Live::kLater) return Wait(disk_wait, block), false;
   if (live == Live::kNo) return EraseUnknown(block), false;
   const Entry& entry = index.at(id);
-  if (entry.append != kNoId) {
+  if (AppendOf(entry) != kNoId) {
     // It is on its way to the disk: only then is there a record to forget.
-    Wait(appends[entry.append].waiters, block);
+    Wait(appends[AppendOf(entry)].waiters, block);
     return false;
   }
   block.reply.tier = entry.tier();
@@ -60,7 +60,7 @@ bool EngineImpl::EraseDisk(Block& block) {
   }
   const Entry& entry = index.at(id);
   const uint64_t token = MakeToken(TokenKind::kBlock, block.id, block.generation);
-  const BlockResult result = log->Erase(entry.key, entry.location, token);
+  const BlockResult result = log->Erase(entry.key, index.location(id), token);
   if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
   EraseEntry(id);
   if (result == BlockResult::kOk) {

@@ -1,6 +1,6 @@
 // EvictionPolicy: which page in memory goes first. Pure: it knows ids, size classes, keys and
-// hints, and never touches pages, pools or disks. Implementations: s3fifo_policy (the default),
-// lru_policy (the baseline). One thread (the shard); no allocation per call, O(1) amortised.
+// hints, and never touches pages, pools or disks. queue_policy makes them all. One thread (the
+// shard); no allocation per call, O(1) amortised.
 #ifndef CRUMB_CACHESVC_CORE_EVICTION_POLICY_H_
 #define CRUMB_CACHESVC_CORE_EVICTION_POLICY_H_
 
@@ -35,23 +35,23 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
   // A page came into memory.
-  virtual void Insert(EntryId id, const PageIn& page) = 0;
+  virtual void Insert(PageId id, const PageIn& page) = 0;
   // A get was served from it. (Look-ups do not touch: probes keep nothing alive.)
-  virtual void Touch(EntryId id) = 0;
+  virtual void Touch(PageId id) = 0;
   // It left memory. What may come back is remembered by its key.
-  virtual void Erase(EntryId id, const PageOut& page) = 0;
+  virtual void Erase(PageId id, const PageOut& page) = 0;
   // Hint: pages in memory name it as their parent (count > 0) or none does any more.
-  virtual void SetChildren(EntryId id, uint32_t count) = 0;
+  virtual void SetChildren(PageId id, uint32_t count) = 0;
   // Held pages are no candidates (pinned, or being written); their place and history stay.
-  virtual void Hold(EntryId id) = 0;
-  virtual void Unhold(EntryId id) = 0;
+  virtual void Hold(PageId id) = 0;
+  virtual void Unhold(PageId id) = 0;
   // The page to evict next, leaves before prefixes where that is known; kNoId if none. Does not
   // remove it; asked again with nothing changed, it says the same. kAnyClass: of any size class.
-  virtual EntryId Victim(uint32_t size_class) = 0;
+  virtual PageId Victim(uint32_t size_class) = 0;
 };
 
 // RESOURCE_EXHAUSTED if the kernel refuses the memory.
-absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakePolicy(PolicyKind kind, uint32_t entries_max);
+absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakePolicy(PolicyKind kind, uint32_t pages_max);
 
 }  // namespace crumb::core
 

@@ -7,20 +7,39 @@
 namespace crumb::core {
 namespace {
 constexpr uint32_t kSweepPerTurn = 4096;
-bool Matches(const FlushOp& flush, const Entry& entry) {
-  if (!entry.live || entry.born >= flush.sequence) return false;
-  if (flush.by_tenant && entry.tenant_prefix != flush.tenant_prefix) return false;
-  return !flush.by_identity || entry.identity_prefix == flush.identity_prefix;
+static_assert(kFlushesMax <= 8 * sizeof(Entry::spared));
+}  // namespace
+
+bool EngineImpl::IsSwept(EntryId id, uint32_t flush_id) const {
+  const FlushOp& flush = flushes[flush_id];
+  return id < flush.cursor || id >= flush.cursor_end;
 }
 
-}  // namespace
+// What the sweep has yet to come to, unless it came after the flush.
+bool EngineImpl::FlushMatches(EntryId id, uint32_t flush_id) const {
+  const FlushOp& flush = flushes[flush_id];
+  const Entry& entry = index.at(id);
+  if (!entry.live || IsSwept(id, flush_id) || (entry.spared >> flush_id & 1) != 0) return false;
+  const PageKind& kind = index.kind(id);
+  if (flush.by_tenant && kind.tenant_prefix != flush.tenant_prefix) return false;
+  return !flush.by_identity || kind.identity_prefix == flush.identity_prefix;
+}
+
+// A page is published: the flushes that are under way came before it. Each takes its mark away when
+// it passes, so that the next one of its number finds none.
+void EngineImpl::SpareFromFlushes(EntryId id) {
+  for (uint32_t flush = 0; flush < flushes.size() && flushes.taken() > 0; ++flush) {
+    if (!flushes[flush].used || IsSwept(id, flush)) continue;
+    index.at(id).spared = static_cast<uint8_t>(index.at(id).spared | 1u << flush);
+  }
+}
 
 Live EngineImpl::FindLive(const BlockKey& key, EntryId* id) {
   *id = index.Find(key);
   if (*id == kNoId) return Live::kNo;
   if (flushes.taken() == 0) return Live::kYes;
   for (uint32_t flush = 0; flush < flushes.size(); ++flush) {
-    if (!flushes[flush].used || !Matches(flushes[flush], index.at(*id))) continue;
+    if (!flushes[flush].used || !FlushMatches(*id, flush)) continue;
     return Forget(*id, flush) ? Live::kNo : Live::kLater;
   }
   return Live::kYes;
@@ -31,13 +50,14 @@ bool EngineImpl::Forget(EntryId id, uint32_t flush_id) {
   FlushOp& flush = flushes[flush_id];
   const Entry& entry = index.at(id);
   if (!flush.everything) {
-    if (entry.append != kNoId && appends[entry.append].flush == kNoId) {
-      appends[entry.append].flush = flush_id;  // its record is forgotten when the write ended
+    const uint32_t append = AppendOf(entry);
+    if (append != kNoId && appends[append].flush == kNoId) {
+      appends[append].flush = flush_id;  // its record is forgotten when the write ended
       ++flush.waiting_for;
     }
     if (entry.on_disk()) {
       const uint64_t token = MakeToken(TokenKind::kFlushErase, flush_id, flush.generation);
-      const BlockResult result = log->Erase(entry.key, entry.location, token);
+      const BlockResult result = log->Erase(entry.key, index.location(id), token);
       if (result == BlockResult::kBusy) return false;
       if (result == BlockResult::kOk) ++flush.waiting_for;
       if (result == BlockResult::kIo) flush.worst = result;
@@ -59,7 +79,6 @@ void EngineImpl::StartFlush(const FlushRequest& request, std::function<void(absl
   flush = FlushOp{};
   flush.used = true;
   flush.generation = generation;
-  flush.sequence = ++flush_sequence;
   flush.by_tenant = !request.tenant.empty();
   flush.by_identity = request.has_identity;
   flush.everything = !flush.by_tenant && !flush.by_identity;
@@ -108,8 +127,9 @@ int EngineImpl::RunFlushes() {
     if (!flush.log_asked) AskLogToFlush(id);
     uint32_t budget = kSweepPerTurn;
     while (flush.cursor < flush.cursor_end && budget-- > 0) {
-      if (Matches(flush, index.at(flush.cursor)) && !Forget(flush.cursor, id)) break;
-      ++flush.cursor;
+      if (FlushMatches(flush.cursor, id) && !Forget(flush.cursor, id)) break;
+      Entry& passed = index.at(flush.cursor++);
+      passed.spared = static_cast<uint8_t>(passed.spared & ~(1u << id));
       ++work;
     }
     EndFlushIfDone(id);

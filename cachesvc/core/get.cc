@@ -5,20 +5,19 @@
 namespace crumb::core {
 namespace {
 
-uint64_t ValueBytes(const Block& block, const Entry& entry) {
-  if (block.form == PageForm::kRaw) return entry.raw_bytes;
+uint64_t ValueBytes(const Block& block, const PageKind& kind) {
+  if (block.form == PageForm::kRaw) return kind.raw_bytes;
   const uint64_t header_bytes = block.form == PageForm::kPage ? kPageHeaderBytes : 0;
-  return header_bytes + entry.payload_bytes;
+  return header_bytes + kind.payload_bytes;
 }
 
 // Whether this layout can be given the page in the form it asks for.
-bool CanServe(const Block& block, const Entry& entry, uint8_t depth_max) {
-  if (entry.lossy_depth > depth_max) return false;
-  if (block.wire.token_count != 0 && block.wire.token_count != entry.token_count) return false;
-  if (entry.raw_bytes != block.binding->part(block.wire.part).raw_bytes) return false;
+bool CanServe(const Block& block, const PageKind& kind, uint32_t token_count) {
+  if (block.wire.token_count != 0 && block.wire.token_count != token_count) return false;
+  if (kind.raw_bytes != block.binding->part(block.wire.part).raw_bytes) return false;
   if (block.form == PageForm::kPage) return true;
-  const BoundCodec* codec = block.binding->FindReader(block.wire.part, entry.codec_id);
-  return codec != nullptr && codec->payload_bytes == entry.payload_bytes;
+  const BoundCodec* codec = block.binding->FindReader(block.wire.part, kind.codec_id);
+  return codec != nullptr && codec->payload_bytes == kind.payload_bytes;
 }
 
 }  // namespace
@@ -43,15 +42,16 @@ bool EngineImpl::GetStart(Block& block) {
   EndPhase(block, Phase::kQueue);
   EntryId id = kNoId;
   const bool found = FindLive(block.key, &id) == Live::kYes &&
-                     CanServe(block, index.at(id), options.max_lossy_depth);
+                     index.kind(id).lossy_depth <= options.max_lossy_depth &&
+                     CanServe(block, index.kind(id), index.at(id).token_count);
   if (!found) return block.wait_for_put ? Park(block) : Finish(block, BlockResult::kMiss), false;
   const Entry& entry = index.at(id);
-  const uint64_t value_bytes = ValueBytes(block, entry);
+  const uint64_t value_bytes = ValueBytes(block, index.kind(id));
   if (block.wire.value_bytes != 0 && value_bytes > block.wire.value_bytes) {
     return Finish(block, BlockResult::kInvalid), false;
   }
   EndPhase(block, Phase::kIndex);
-  if (entry.in_hbm() && !GpuReads(block, entry)) return WaitForDram(block, id), false;
+  if (entry.in_hbm() && !GpuReads(block, index.kind(id))) return WaitForDram(block, id), false;
   if (entry.resident()) {
     GetFromMemory(block, id, entry.tier());
   } else {
@@ -62,22 +62,23 @@ bool EngineImpl::GetStart(Block& block) {
 
 // What the reply says of the page, and what the page must turn out to be.
 void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
+  const PageKind& kind = index.KindOf(entry);
   block.reply = {.tier = tier,
-                 .precision = entry.precision,
-                 .lossy_depth = entry.lossy_depth,
-                 .value_bytes = static_cast<uint32_t>(ValueBytes(block, entry))};
-  block.lossy_depth = entry.lossy_depth;
+                 .precision = kind.precision,
+                 .lossy_depth = kind.lossy_depth,
+                 .value_bytes = static_cast<uint32_t>(ValueBytes(block, kind))};
+  block.lossy_depth = kind.lossy_depth;
   block.job = PageJob{};
   block.job.header.key = entry.key;
-  block.job.header.codec_id = entry.codec_id;
-  block.job.header.payload_bytes = entry.payload_bytes;
+  block.job.header.codec_id = kind.codec_id;
+  block.job.header.payload_bytes = kind.payload_bytes;
   block.job.header.token_count = entry.token_count;
   block.step = Step::kGetStage;
 }
 
 void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
-  index.at(id).touched = true;
-  if (!index.at(id).fresh) PolicyOf(index.at(id).slot).Touch(id);
+  TouchPage(index.at(id));
+  PageOf(index.at(id)).got = true;
   ForgetPrefetched(id);
   PinForBlock(block, id);
   DescribeHit(block, index.at(id), tier);
@@ -90,16 +91,21 @@ bool EngineImpl::GetLoad(Block& block) {
     block.step = Step::kGetStart;
     return true;
   }
-  const uint64_t record_bytes = index.at(id).location.record_bytes;
+  const uint64_t record_bytes = index.kind(id).slot_bytes();
   if (block.page_owned && pool().memory(block.page).size() != PagePool::ClassBytes(record_bytes)) {
     ReleasePage(block);  // another image took the place of the one it was meant for
   }
-  if (index.at(id).read != kNoId) {
+  if (index.at(id).read() != kNoId) {
     ReleasePage(block);
-    Wait(reads[index.at(id).read].waiters, block);
+    Wait(reads[index.at(id).read()].waiters, block);
     return false;
   }
   if (log == nullptr) return Finish(block, BlockResult::kMiss), false;
+  if (!block.page_owned && StaysOnNvme(block, id)) {
+    ++counts.promotions_deferred;
+    block.step = Step::kGetLoadApart;
+    return true;
+  }
   if (!block.page_owned) {
     switch (AcquireSlot(block, record_bytes)) {
       case Grant::kGot:
@@ -120,11 +126,30 @@ bool EngineImpl::GetLoad(Block& block) {
   block.page_owned = false;
   --transient_slots;
   block.page = {};
-  Wait(reads[index.at(id).read].waiters, block);
+  Wait(reads[index.at(id).read()].waiters, block);
   return false;
 }
 
-// The pool is full of pins: the record goes through staging, for this block alone. Both buffers
+// nvme.promotion: second. The first get of a page takes no slot from pages that are hotter: one
+// that is free, or none. What staging cannot hold has to be raised. Decided once per block.
+bool EngineImpl::StaysOnNvme(Block& block, EntryId id) {
+  if (options.nvme_promotion == NvmePromotion::kFirst || block.promotes) return false;
+  const PageKind& kind = index.kind(id);
+  const uint64_t staged = kind.slot_bytes() + PageSlotBytes(ValueBytes(block, kind));
+  block.promotes = SeenLately(block.key) || !pool().CanEverStage(staged);
+  if (block.promotes) return false;
+  if (slot_wait.empty()) block.page = pool().Allocate(kind.slot_bytes());
+  if (block.page.valid()) {
+    block.page_owned = true;
+    ++transient_slots;
+    return false;
+  }
+  seen_keys.Add(block.key.prefix64());
+  return true;
+}
+
+// The pool is full of pins, or of hotter pages: the record goes through staging, for this block
+// alone. Both buffers
 // are taken at once or not at all, so that two such blocks cannot wait for each other.
 bool EngineImpl::GetLoadApart(Block& block) {
   EntryId id = kNoId;
@@ -133,10 +158,9 @@ bool EngineImpl::GetLoadApart(Block& block) {
     block.step = Step::kGetStart;
     return true;
   }
-  const Entry& entry = index.at(id);
   if (!block.staging2.valid()) {
-    const uint64_t record = entry.location.record_bytes;
-    const uint64_t value = PageSlotBytes(ValueBytes(block, entry));
+    const uint64_t record = index.kind(id).slot_bytes();
+    const uint64_t value = PageSlotBytes(ValueBytes(block, index.kind(id)));
     if (!pool().CanEverStage(record + value)) return Finish(block, BlockResult::kMiss), false;
     if (!AcquireStaging(block, value, StageHalf::kOut)) return false;
     block.staging2 = pool().AllocateStaging(record, StageHalf::kOut);
@@ -203,10 +227,10 @@ void EngineImpl::OnGetJob(Block& block) {
     ++counts.checksum_failures_dram;
     ++counts.hit_then_failed;
     const bool current = block.page_pinned && index.Alive(block.entry, block.entry_generation) &&
-                         index.at(block.entry).slot == block.page;
+                         SlotOf(index.at(block.entry)) == block.page;
     if (current) {
       const Entry& entry = index.at(block.entry);
-      const bool spare = entry.on_disk() && entry.append == kNoId;
+      const bool spare = entry.on_disk() && AppendOf(entry) == kNoId;
       // A record on disk has its own checksum and may still be good.
       spare ? LeaveMemory(block.entry, Leaving::kGone) : ForgetPage(block.entry);
     }

@@ -15,6 +15,7 @@ namespace crumb::core {
 
 class GhostKeys {
  public:
+  GhostKeys() = default;
   static absl::StatusOr<GhostKeys> Create(uint32_t keys_max);
 
   void Add(uint64_t key);
@@ -27,7 +28,6 @@ class GhostKeys {
     uint32_t mark;  // 0 = empty
     uint32_t tick;
   };
-  GhostKeys() = default;
   std::span<Cell> BucketOf(uint64_t key) const;
 
   Arena memory_;

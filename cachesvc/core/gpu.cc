@@ -63,11 +63,11 @@ bool EngineLent::GpuDecodes(const Block& block) const {
                                                   set->link->device()) != nullptr;
 }
 
-bool EngineLent::GpuReads(const Block& block, const Entry& entry) const {
+bool EngineLent::GpuReads(const Block& block, const PageKind& kind) const {
   const GpuSet* set = GpuSetOf(block);
   if (set == nullptr || block.form == PageForm::kPage) return false;
   return block.form == PageForm::kPacked ||
-         block.binding->FindGpu(block.wire.part, entry.codec_id, set->link->device()) != nullptr;
+         block.binding->FindGpu(block.wire.part, kind.codec_id, set->link->device()) != nullptr;
 }
 
 void EngineLent::DropTables(const GpuSet& set) {

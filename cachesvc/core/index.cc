@@ -1,8 +1,10 @@
-// Linear probing at a load of at most one half, with deletion by shifting back, so that there are
-// no tombstones and no rehash. Never looks at page memory. One thread (the shard).
+// A bucket is a chain through its entries; there are no more entries than buckets, but for the
+// first few. A new bucket takes from one older bucket what belongs into it (W. Litwin, "Linear
+// hashing", VLDB 1980). Never looks at page memory. One thread (the shard).
 #include "cachesvc/core/index.h"
 
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
@@ -18,43 +20,51 @@ absl::StatusOr<Index> Index::Create(uint32_t entries_max, HashFunction hash) {
                                                    "; it must be between 1 and ", kEntriesMax));
   }
   Index index;
-  const uint32_t cells = std::bit_ceil(2 * entries_max);
   const uint64_t entry_bytes = uint64_t{entries_max} * sizeof(Entry);
-  CRUMB_ASSIGN(index.entry_memory_, Arena::Map(entry_bytes, HugePages::kNo));
-  CRUMB_ASSIGN(index.table_memory_, Arena::Map(uint64_t{cells} * sizeof(uint32_t), HugePages::kNo));
+  CRUMB_ASSIGN(index.entry_memory_, Arena::Map(entry_bytes, HugePages::kTransparent));
+  CRUMB_ASSIGN(index.table_memory_,
+               Arena::Map(uint64_t{entries_max} * sizeof(uint32_t), HugePages::kTransparent));
   index.entries_ = {reinterpret_cast<Entry*>(index.entry_memory_.bytes().data()), entries_max};
-  index.table_ = {reinterpret_cast<uint32_t*>(index.table_memory_.bytes().data()), cells};
-  index.mask_ = cells - 1;
+  index.buckets_ = {reinterpret_cast<uint32_t*>(index.table_memory_.bytes().data()), entries_max};
   index.hash_ = hash;
   return index;
 }
 
 EntryId Index::Find(const BlockKey& key) const {
-  for (uint32_t cell = Home(key.prefix64()); table_[cell] != 0; cell = (cell + 1) & mask_) {
-    if (entries_[table_[cell] - 1].key == key) return table_[cell] - 1;
-  }
-  return kNoId;
+  EntryId id = buckets_[BucketOf(key.prefix64())] - 1;
+  while (id != kNoId && entries_[id].key != key) id = entries_[id].next;
+  return id;
 }
 
 void Index::PrefetchEntry(const BlockKey& key) const {
-  const uint32_t cell = table_[Home(key.prefix64())];
-  if (cell == 0) return;
-  const auto* const entry = reinterpret_cast<const uint8_t*>(&entries_[cell - 1]);
-  __builtin_prefetch(entry);
-  __builtin_prefetch(entry + sizeof(Entry) - 1);  // an entry lies in two cache lines
+  const uint32_t first = buckets_[BucketOf(key.prefix64())];
+  if (first != 0) __builtin_prefetch(&entries_[first - 1]);
 }
 
 EntryId Index::FindPrefix(uint64_t prefix) const {
-  for (uint32_t cell = Home(prefix); table_[cell] != 0; cell = (cell + 1) & mask_) {
-    if (entries_[table_[cell] - 1].key.prefix64() == prefix) return table_[cell] - 1;
+  EntryId id = buckets_[BucketOf(prefix)] - 1;
+  while (id != kNoId && entries_[id].key.prefix64() != prefix) id = entries_[id].next;
+  return id;
+}
+
+// One bucket more.
+void Index::Grow() {
+  const uint32_t made = bucket_count_++;
+  mask_ = std::bit_ceil(bucket_count_) - 1;
+  EntryId id = std::exchange(buckets_[made & (mask_ >> 1)], 0) - 1;
+  while (id != kNoId) {
+    Entry& entry = entries_[id];
+    uint32_t& first = buckets_[BucketOf(entry.key.prefix64())];
+    const EntryId next = std::exchange(entry.next, first - 1);
+    first = id + 1;
+    id = next;
   }
-  return kNoId;
 }
 
 EntryId Index::Insert(const BlockKey& key) {
   EntryId id = free_head_;
   if (id != kNoId) {
-    free_head_ = entries_[id].next_free;
+    free_head_ = entries_[id].place;
   } else if (entries_used_ < entries_.size()) {
     id = entries_used_++;
   } else {
@@ -64,42 +74,62 @@ EntryId Index::Insert(const BlockKey& key) {
   Entry& entry = entries_[id];
   entry = Entry{};
   entry.key = key;
-  entry.slot = SlotId{};
   entry.generation = generation;
-  entry.append = entry.read = kNoId;
+  entry.place = kNoId;
   entry.live = true;
-  uint32_t cell = Home(key.prefix64());
-  while (table_[cell] != 0) {
-    CRUMB_CHECK(entries_[table_[cell] - 1].key != key);
-    cell = (cell + 1) & mask_;
-  }
-  table_[cell] = id + 1;
-  ++size_;
+  if (++size_ > bucket_count_) Grow();
+  CRUMB_CHECK(Find(key) == kNoId);
+  uint32_t& first = buckets_[BucketOf(key.prefix64())];
+  entry.next = first - 1;
+  first = id + 1;
   return id;
 }
 
 void Index::Erase(EntryId id) {
   Entry& entry = entries_[id];
   CRUMB_CHECK(entry.live);
-  uint32_t hole = Home(entry.key.prefix64());
-  while (table_[hole] != id + 1) hole = (hole + 1) & mask_;
-  for (uint32_t cell = (hole + 1) & mask_; table_[cell] != 0; cell = (cell + 1) & mask_) {
-    const uint32_t home = Home(entries_[table_[cell] - 1].key.prefix64());
-    // Move back what may not stay behind a hole: its home is not inside (hole, cell].
-    if (((cell - home) & mask_) >= ((cell - hole) & mask_)) {
-      table_[hole] = table_[cell];
-      hole = cell;
-    }
+  uint32_t& first = buckets_[BucketOf(entry.key.prefix64())];
+  if (first == id + 1) {
+    first = entry.next + 1;
+  } else {
+    EntryId before = first - 1;
+    while (entries_[before].next != id) before = entries_[before].next;
+    entries_[before].next = entry.next;
   }
-  table_[hole] = 0;
+  if (entry.kind != kNoKind) kinds_.Give(entry.kind);
   entry.live = false;
-  entry.next_free = free_head_;
+  entry.place = free_head_;
   free_head_ = id;
   --size_;
 }
 
+void Index::SetKind(EntryId id, KindId taken) {
+  Entry& entry = entries_[id];
+  if (entry.kind != kNoKind) kinds_.Give(entry.kind);
+  entry.kind = taken;
+}
+
+DiskLocation Index::location(EntryId id) const {
+  const Entry& entry = entries_[id];
+  if (!entry.on_disk()) return {};
+  return {.segment = entry.segment,
+          .generation = entry.segment_generation,
+          .offset_blocks = entry.offset_blocks,
+          .record_bytes = static_cast<uint32_t>(KindOf(entry).slot_bytes())};
+}
+
+void Index::SetLocation(EntryId id, const DiskLocation& location) {
+  Entry& entry = entries_[id];
+  entry.segment = location.segment;
+  entry.segment_generation = location.generation;
+  entry.offset_blocks = static_cast<uint16_t>(location.offset_blocks);
+  // A segment has no more blocks than that, and a record the size of its page.
+  CRUMB_CHECK(entry.offset_blocks == location.offset_blocks);
+  CRUMB_CHECK(!entry.on_disk() || location.record_bytes == KindOf(entry).slot_bytes());
+}
+
 uint64_t Index::bytes_used() const {
-  return uint64_t{entries_used_} * (sizeof(Entry) + 2 * sizeof(uint32_t));
+  return entries_used_ * sizeof(Entry) + bucket_count_ * sizeof(uint32_t);
 }
 
 }  // namespace crumb::core

@@ -1,7 +1,10 @@
-// Index: from BlockKey to what is known of a page and where it lies. Open addressing over a fixed
-// slab of entries; nothing is allocated after Create and memory is touched only as it fills. Keys
+// Index: from BlockKey to what is known of a page and where it lies. Linear hashing over a fixed
+// slab of entries: the table grows by a bucket per entry, so that memory follows what is there, and
+// no insertion waits for a rehash. Nothing is allocated after Create (but see page_kinds.h). Keys
 // are compared whole, so a weak hash costs time and never gives a wrong page. One thread (the
-// shard). Ids are stable for the life of an entry; `generation` tells lives apart.
+// shard). Ids are stable for the life of an entry; `generation` tells lives apart. An entry holds
+// what a page on disk needs, one cache line; what only pages in memory have is in residents.h, what
+// many pages share in page_kinds.h.
 #ifndef CRUMB_CACHESVC_CORE_INDEX_H_
 #define CRUMB_CACHESVC_CORE_INDEX_H_
 
@@ -11,6 +14,7 @@
 #include "cachesvc/base/page_header.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/base/types.h"
+#include "cachesvc/core/page_kinds.h"
 #include "gpu/pool/arena.h"
 #include "gpu/pool/page_pool.h"
 #include "storage/segment/segment_log.h"
@@ -18,6 +22,7 @@
 namespace crumb::core {
 
 using EntryId = uint32_t;
+using PageId = uint32_t;  // of Residents: a page in memory
 // Of a SlotId: it is one of the HBM pool. The engine's slots of both pools share one form.
 inline constexpr uint32_t kHbmSlotBit = 1u << 31;
 static_assert(kPoolBytesMax / kPageAlignment <= kHbmSlotBit);
@@ -25,47 +30,47 @@ static_assert(kPoolBytesMax / kPageAlignment <= kHbmSlotBit);
 inline bool IsHbm(SlotId slot) { return slot.valid() && (slot.value & kHbmSlotBit) != 0; }
 inline constexpr uint32_t kNoId = 0xffffffff;
 
-struct Entry {
+struct alignas(64) Entry {
   BlockKey key;
-  uint64_t identity_prefix, tenant_prefix, codec_id, parent_prefix;
-  DiskLocation location;  // generation 0: not on disk
-  SlotId slot;            // invalid: on disk alone
-  uint32_t payload_bytes, raw_bytes, token_start;
-  uint16_t token_count, part;
-  uint32_t children;           // hint: pages that name this one as parent
-  uint32_t resident_children;  // hint: those of them in memory
-  uint32_t client_pins;        // with a TTL
+  uint64_t parent_prefix;
+  uint32_t segment, segment_generation;  // of its record; generation 0: not on disk
   uint32_t generation;
-  uint32_t born;    // flush sequence at publication
-  uint32_t append;  // AppendOp that writes it, or kNoId
-  union {
-    uint32_t read;       // ReadOp that loads it, or kNoId
-    uint32_t next_free;  // of the free list, while not live
-  };
-  Precision precision;
-  Provenance provenance;
-  uint8_t lossy_depth;
-  uint8_t header_flags;
-  bool durable;  // the record at `location` is on stable storage
-  bool live;
-  bool touched;         // since its append for eviction began
-  bool prefetched : 1;  // raised by a prefetch, and not yet got
-  bool fresh : 1;       // raw because it is recent: to be demoted, in a slab of its kind
-  bool gpu_got : 1;     // from DRAM into a worker's GPU memory, since it came to DRAM
-  bool gpu_put : 1;     // out of a worker's GPU memory
+  EntryId next;                // in its bucket, or kNoId
+  uint16_t children;           // hint: pages that name this one as parent
+  uint16_t resident_children;  // hint: those of them in memory
+  uint32_t newest_end;         // hint: how far the chains behind it reach, in tokens
+  uint32_t token_start;
+  uint32_t place;          // PageId in memory; else the ReadOp that loads it, or kNoId
+  uint16_t offset_blocks;  // of its record in the segment
+  KindId kind;
+  uint16_t token_count;
+  uint8_t spared;  // by the flushes of these numbers: it came after them
+  Provenance provenance : 2;
+  Tier memory : 3;   // kHbm, kDram; kNone: on disk alone
+  bool durable : 1;  // its record is on stable storage
+  bool live : 1;
+  bool pinned : 1;  // by clients, with a TTL
 
-  bool on_disk() const { return location.generation != 0; }
-  bool resident() const { return slot.valid(); }
-  bool in_hbm() const { return IsHbm(slot); }
-  bool in_memory() const { return slot.valid() && !IsHbm(slot); }  // the host's
-  Tier tier() const { return in_hbm() ? Tier::kHbm : resident() ? Tier::kDram : Tier::kNvme; }
+  bool on_disk() const { return segment_generation != 0; }
+  bool resident() const { return memory != Tier::kNone; }
+  bool in_hbm() const { return memory == Tier::kHbm; }
+  bool in_memory() const { return memory == Tier::kDram; }  // the host's
+  Tier tier() const { return resident() ? memory : Tier::kNvme; }
+  uint32_t read() const { return resident() ? kNoId : place; }
 };
-static_assert(sizeof(Entry) <= 120);  // with its cells in the table a page takes 128
+static_assert(sizeof(Entry) == 64);
+
+// A hint that has reached the end of its range stays there.
+constexpr void CountHint(uint16_t* count, int change) {
+  if (*count == 0xffff || (change < 0 && *count == 0)) return;
+  *count = static_cast<uint16_t>(*count + change);
+}
 
 class Index {
  public:
   using HashFunction = uint64_t (*)(uint64_t prefix);
 
+  Index() = default;
   // `hash` of a key's first 8 bytes; null: they are a hash by themselves.
   static absl::StatusOr<Index> Create(uint32_t entries_max, HashFunction hash);
 
@@ -73,7 +78,7 @@ class Index {
   // Brings what Find of this key will read closer, in two steps, so that a batch of look-ups waits
   // for memory once and not once per key.
   void PrefetchCell(const BlockKey& key) const {
-    __builtin_prefetch(&table_[Home(key.prefix64())]);
+    __builtin_prefetch(&buckets_[BucketOf(key.prefix64())]);
   }
   void PrefetchEntry(const BlockKey& key) const;
   // Some entry whose key begins with these bytes.
@@ -82,6 +87,15 @@ class Index {
   // the other fields set; kNoId when full.
   EntryId Insert(const BlockKey& key);
   void Erase(EntryId id);
+  // kNoKind: too many other kinds have pages. Goes to SetKind, or back.
+  KindId TakeKind(const PageKind& kind) { return kinds_.Take(kind); }
+  void GiveKind(KindId taken) { kinds_.Give(taken); }
+  void SetKind(EntryId id, KindId taken);
+  const PageKind& KindOf(const Entry& entry) const { return kinds_[entry.kind]; }
+  const PageKind& kind(EntryId id) const { return KindOf(entries_[id]); }
+  // Of its record. REQUIRES: it has a kind.
+  DiskLocation location(EntryId id) const;
+  void SetLocation(EntryId id, const DiskLocation& location);
 
   Entry& at(EntryId id) { return entries_[id]; }
   const Entry& at(EntryId id) const { return entries_[id]; }
@@ -94,16 +108,20 @@ class Index {
   uint64_t bytes_used() const;
 
  private:
-  Index() = default;
-  uint32_t Home(uint64_t prefix) const {
-    return static_cast<uint32_t>(hash_ == nullptr ? prefix : hash_(prefix)) & mask_;
+  uint32_t BucketOf(uint64_t prefix) const {
+    const auto hash = static_cast<uint32_t>(hash_ == nullptr ? prefix : hash_(prefix));
+    const uint32_t bucket = hash & mask_;
+    return bucket < bucket_count_ ? bucket : hash & (mask_ >> 1);
   }
+  void Grow();
 
   Arena entry_memory_, table_memory_;
+  PageKinds kinds_;
   std::span<Entry> entries_;
-  std::span<uint32_t> table_;  // id + 1; 0 = empty
+  std::span<uint32_t> buckets_;  // id + 1 of the first entry; 0 = empty
   HashFunction hash_ = nullptr;
-  uint32_t mask_ = 0;
+  uint32_t bucket_count_ = 1;  // in use
+  uint32_t mask_ = 0;          // the power of two that is not below it, less one
   uint32_t size_ = 0;
   uint32_t entries_used_ = 0;  // high-water mark
   uint32_t free_head_ = kNoId;

@@ -7,9 +7,9 @@ namespace crumb::core {
 namespace {
 
 // A look-up promises what a get of the raw page would find.
-bool CanLookUp(const Binding& binding, const WireBlock& wire, const Entry& entry) {
-  if (wire.token_count != 0 && wire.token_count != entry.token_count) return false;
-  return binding.FindReader(wire.part, entry.codec_id) != nullptr;
+bool CanLookUp(const Binding& binding, const WireBlock& wire, const Index& index, EntryId id) {
+  if (wire.token_count != 0 && wire.token_count != index.at(id).token_count) return false;
+  return binding.FindReader(wire.part, index.kind(id).codec_id) != nullptr;
 }
 
 // Tokens at the end of a prefix that are raw. A block's tokens count once all its parts that were
@@ -66,14 +66,14 @@ void EngineImpl::RunLookup(uint32_t request_id, const WireRequest& message) {
     } else if (wire.digest == Digest{} || wire.part >= binding->part_count()) {
       reply.result = BlockResult::kInvalid;
     } else if (FindLive(keys[i], &id) == Live::kYes &&
-               index.at(id).lossy_depth <= options.max_lossy_depth &&
-               CanLookUp(*binding, wire, index.at(id))) {
-      const Entry& entry = index.at(id);
+               index.kind(id).lossy_depth <= options.max_lossy_depth &&
+               CanLookUp(*binding, wire, index, id)) {
+      const PageKind& kind = index.kind(id);
       reply = {.result = BlockResult::kOk,
-               .tier = entry.tier(),
-               .precision = entry.precision,
-               .lossy_depth = entry.lossy_depth,
-               .value_bytes = entry.raw_bytes};
+               .tier = index.at(id).tier(),
+               .precision = kind.precision,
+               .lossy_depth = kind.lossy_depth,
+               .value_bytes = kind.raw_bytes};
     } else {
       reply.result = BlockResult::kMiss;
     }

@@ -13,22 +13,22 @@ namespace {
 constexpr uint32_t kLoweringMax = 64;  // at once, to make room
 constexpr uint64_t kFreeShare = 64;    // 1 / share of HBM is kept free
 
-PageHeader HeaderOf(const Entry& entry) {
+PageHeader HeaderOf(const Entry& entry, const PageKind& kind) {
   PageHeader header;
-  header.precision = entry.precision;
+  header.precision = kind.precision;
   header.provenance = entry.provenance;
-  header.identity_prefix = entry.identity_prefix;
-  header.codec_id = entry.codec_id;
+  header.identity_prefix = kind.identity_prefix;
+  header.codec_id = kind.codec_id;
   header.key = entry.key;
   header.parent_prefix = entry.parent_prefix;
   header.token_start = entry.token_start;
   header.token_count = entry.token_count;
-  header.lossy_depth = entry.lossy_depth;
-  header.payload_bytes = entry.payload_bytes;
-  header.tenant_prefix = entry.tenant_prefix;
-  header.part = entry.part;
-  header.raw_bytes = entry.raw_bytes;
-  header.flags = entry.header_flags;
+  header.lossy_depth = kind.lossy_depth;
+  header.payload_bytes = kind.payload_bytes;
+  header.tenant_prefix = kind.tenant_prefix;
+  header.part = kind.part;
+  header.raw_bytes = kind.raw_bytes;
+  header.flags = kind.header_flags;
   return header;
 }
 
@@ -72,8 +72,8 @@ void EngineGpu::WaitForDram(Block& block, EntryId id) {
 
 // kNoId: too many are under way, or it lies elsewhere.
 uint32_t EngineGpu::StartMove(EntryId entry_id, bool raise, SlotId target) {
-  Entry& entry = index.at(entry_id);
-  CRUMB_CHECK(entry.resident() && entry.in_hbm() != raise && !entry.fresh);
+  const Entry& entry = index.at(entry_id);
+  CRUMB_CHECK(entry.resident() && entry.in_hbm() != raise && !IsFresh(entry));
   const uint32_t id = moves.Take();
   if (id == Slab<Move>::kNone) return kNoId;
   Move& move = moves[id];
@@ -81,14 +81,14 @@ uint32_t EngineGpu::StartMove(EntryId entry_id, bool raise, SlotId target) {
   move.entry_generation = entry.generation;
   move.raise = raise;
   move.step = raise ? MoveStep::kCopy : MoveStep::kSlot;
-  move.source = entry.slot;
+  move.source = SlotOf(entry);
   move.target = target;
-  move.payload_bytes = entry.payload_bytes;
-  PinSlot(entry.slot);
+  move.payload_bytes = index.kind(entry_id).payload_bytes;
+  PinSlot(move.source);
   transient_slots += raise ? 2 : 1;
   if (!raise) {
     ++lowering;
-    lowering_bytes += MemoryOf(entry.slot).size();
+    lowering_bytes += MemoryOf(move.source).size();
   }
   Rehold(entry_id);
   return id;
@@ -128,13 +128,13 @@ void EngineGpu::OnMoveCopied(uint32_t id, bool ok) {
   Move& move = moves[id];
   CRUMB_CHECK(move.step == MoveStep::kCopying);
   const bool alive =
-      index.Alive(move.entry, move.entry_generation) && index.at(move.entry).slot == move.source;
+      index.Alive(move.entry, move.entry_generation) && SlotOf(index.at(move.entry)) == move.source;
   if (!ok || !alive || move.raise) return EndMove(id, ok && alive);
   move.step = MoveStep::kSeal;
   move.job = PageJob{};
   move.job.kind = PageJobKind::kSeal;
   move.job.page = MemoryOf(move.target);
-  move.job.header = HeaderOf(index.at(move.entry));
+  move.job.header = HeaderOf(index.at(move.entry), index.kind(move.entry));
   SealMove(id);
 }
 
@@ -151,18 +151,19 @@ void EngineGpu::OnMoveSealed(uint32_t id) {
   Move& move = moves[id];
   CRUMB_CHECK(move.step == MoveStep::kSealing);
   EndMove(id, index.Alive(move.entry, move.entry_generation) &&
-                  index.at(move.entry).slot == move.source);
+                  SlotOf(index.at(move.entry)) == move.source);
 }
 
 void EngineGpu::EndMove(uint32_t id, bool done) {
   Move& move = moves[id];
   const bool alive = index.Alive(move.entry, move.entry_generation);
-  if (done && alive && index.at(move.entry).append == kNoId) {
+  if (done && alive && AppendOf(index.at(move.entry)) == kNoId) {
     const uint64_t bytes = MemoryOf(move.target).size();
     move.raise ? ++counts.raised : ++counts.lowered;
     (move.raise ? counts.raised_bytes : counts.lowered_bytes) += bytes;
+    const bool got = PageOf(index.at(move.entry)).got;
     DetachSlot(move.entry, move.raise ? Leaving::kReplaced : Leaving::kEvicted);
-    AttachSlot(move.entry, std::exchange(move.target, SlotId{}));
+    AttachSlot(move.entry, {.slot = std::exchange(move.target, SlotId{}), .got = got});
     --transient_slots;
   } else {
     ++counts.moves_failed;
@@ -195,13 +196,15 @@ void EngineGpu::EndMove(uint32_t id, bool done) {
 void EngineGpu::RaiseIfHot(const Block& block) {
   if (!has_hbm() || draining || !block.page_pinned || IsHbm(block.page) || !OnGpu(block)) return;
   if (!index.Alive(block.entry, block.entry_generation)) return;
-  Entry& entry = index.at(block.entry);
-  if (entry.slot != block.page || entry.precision == Precision::kRaw) return;
-  const bool again = entry.gpu_got;
-  entry.gpu_got = true;
+  const Entry& entry = index.at(block.entry);
+  const PageKind& kind = index.kind(block.entry);
+  if (SlotOf(entry) != block.page || kind.precision == Precision::kRaw) return;
+  Resident& page = PageOf(entry);
+  const bool again = page.gpu_got;
+  page.gpu_got = true;
   if (!again) return;
-  if (entry.append != kNoId || moves.free() == 0 || FindMove(block.entry) != kNoId) return;
-  const uint64_t bytes = PageSlotBytes(entry.payload_bytes);
+  if (page.append != kNoId || moves.free() == 0 || FindMove(block.entry) != kNoId) return;
+  const uint64_t bytes = kind.slot_bytes();
   const SlotId slot = hbm().Allocate(bytes);
   if (!slot.valid()) {
     hbm_short = bytes;
@@ -220,8 +223,8 @@ int EngineGpu::RunMoves() {
                      : static_cast<uint32_t>(PagePool::ClassBytes(hbm_short) / kPageAlignment);
   bool more = hbm_short != 0 && lowering == 0;
   while (lowering < kLoweringMax && !draining && (more || room + lowering_bytes < wanted)) {
-    EntryId victim = hbm_policy->Victim(size_class);
-    if (victim == kNoId) victim = hbm_policy->Victim(kAnyClass);
+    EntryId victim = VictimOf(*hbm_policy, size_class);
+    if (victim == kNoId) victim = VictimOf(*hbm_policy, kAnyClass);
     if (victim == kNoId) break;
     if (StartMove(victim, false, {}) == kNoId) break;
     more = false;

@@ -104,6 +104,7 @@ struct Block {
   bool pulled = false;   // the raw page is in staging
   bool flushed = false;  // a flush came after it started: it must not publish
   bool page_owned = false, page_pinned = false;
+  bool promotes = false;   // what it gets from NVMe comes to memory
   bool dram_only = false;  // its page may not lie in HBM
   bool exists = false;     // kPutDurable of a page that was there already
   bool seen = false;       // its page was there for all to see, and is put again to be durable

@@ -45,7 +45,8 @@ struct Demotion {
   std::shared_ptr<const Binding> binding;
   uint32_t part = 0;
   SlotId source, target;
-  uint32_t rung = 0;  // of the ladder
+  DiskLocation location;  // of the new image, once it was written
+  uint32_t rung = 0;      // of the ladder
   uint64_t started_us = 0;
   PageJob job;
 };

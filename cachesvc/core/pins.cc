@@ -5,6 +5,9 @@
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
+namespace {
+constexpr int kUnpinsPerTurn = 256;
+}  // namespace
 
 // A block is pinned with all its parts or not at all.
 BlockResult EngineImpl::PinBlock(Session& session, const Binding& binding, const Digest& digest,
@@ -45,7 +48,8 @@ BlockResult EngineImpl::PinOne(Session& session, EntryId id, uint64_t ttl_us) {
   session.pins.PushBack(pins, pin);
   pin_ids.emplace(name, pin);
   pin_timers.Set(pin, ends_us);
-  if (entry.client_pins++ == 0 && entry.resident()) PinSlot(entry.slot);
+  if (++client_pins[id] == 1 && entry.resident()) PinSlot(SlotOf(entry));
+  entry.pinned = true;
   Rehold(id);
   return BlockResult::kOk;
 }
@@ -57,19 +61,33 @@ void EngineImpl::Unpin(uint32_t pin_id) {
   pin.list->Remove(pins, pin_id);
   if (index.Alive(pin.entry, pin.entry_generation)) {
     Entry& entry = index.at(pin.entry);
-    if (--entry.client_pins == 0 && entry.resident()) {
-      UnpinSlot(entry.slot);
+    const auto count = client_pins.find(pin.entry);
+    if (--count->second == 0) {
+      client_pins.erase(count);
+      entry.pinned = false;
+      if (entry.resident()) UnpinSlot(SlotOf(entry));
       Rehold(pin.entry);
     }
   }
   pins.Give(pin_id);
 }
 
+// What sessions that are gone have pinned is let go a little per turn, however much it is.
+int EngineImpl::RunClosing() {
+  int left = kUnpinsPerTurn;
+  while (!closing.empty() && left > 0) {
+    Session& session = *closing.back();
+    while (!session.pins.empty() && left-- > 0) Unpin(session.pins.front());
+    if (session.pins.empty()) closing.pop_back();
+  }
+  return kUnpinsPerTurn - std::max(left, 0);
+}
+
 int EngineImpl::RunTimers() {
   int fired = 0;
   const uint64_t time_us = now();
   uint32_t id = 0;
-  while (pin_timers.PopDue(time_us, &id)) {
+  while (fired < kUnpinsPerTurn && pin_timers.PopDue(time_us, &id)) {
     Unpin(id);
     ++fired;
   }

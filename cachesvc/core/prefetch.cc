@@ -12,10 +12,9 @@ constexpr int kEvictionsPerPrefetch = 4;  // dropped at once for one page
 constexpr uint64_t kPoolShare = 4;        // 1 / share of the pool for pages not yet got
 
 // A prefetch promises what a get of the raw page would find.
-bool CanPrefetch(const Block& block, const Entry& entry, uint8_t depth_max) {
-  if (entry.lossy_depth > depth_max) return false;
-  if (block.wire.token_count != 0 && block.wire.token_count != entry.token_count) return false;
-  return block.binding->FindReader(block.wire.part, entry.codec_id) != nullptr;
+bool CanPrefetch(const Block& block, const PageKind& kind, uint32_t token_count) {
+  if (block.wire.token_count != 0 && block.wire.token_count != token_count) return false;
+  return block.binding->FindReader(block.wire.part, kind.codec_id) != nullptr;
 }
 
 }  // namespace
@@ -23,23 +22,24 @@ bool CanPrefetch(const Block& block, const Entry& entry, uint8_t depth_max) {
 bool EngineImpl::PrefetchStart(Block& block) {
   EntryId id = kNoId;
   if (FindLive(block.key, &id) != Live::kYes ||
-      !CanPrefetch(block, index.at(id), options.max_lossy_depth)) {
+      index.kind(id).lossy_depth > options.max_lossy_depth ||
+      !CanPrefetch(block, index.kind(id), index.at(id).token_count)) {
     block.reply = {};
     return EndPrefetch(block, BlockResult::kMiss);
   }
-  Entry& entry = index.at(id);
+  const Entry& entry = index.at(id);
+  const PageKind& kind = index.kind(id);
   block.reply = {.tier = entry.tier(),
-                 .precision = entry.precision,
-                 .lossy_depth = entry.lossy_depth,
-                 .value_bytes = entry.raw_bytes};
+                 .precision = kind.precision,
+                 .lossy_depth = kind.lossy_depth,
+                 .value_bytes = kind.raw_bytes};
   if (entry.resident()) {
-    entry.touched = true;
-    if (!entry.fresh) PolicyOf(entry.slot).Touch(id);
+    TouchPage(entry);
     return EndPrefetch(block, BlockResult::kOk);
   }
-  if (entry.read != kNoId) {
+  if (entry.read() != kNoId) {
     ReleasePage(block);
-    Wait(reads[entry.read].waiters, block);
+    Wait(reads[entry.read()].waiters, block);
     return false;
   }
   if (log == nullptr) return EndPrefetch(block, BlockResult::kMiss);
@@ -52,7 +52,7 @@ bool EngineImpl::PrefetchStart(Block& block) {
 }
 
 bool EngineImpl::PrefetchRead(Block& block, EntryId id) {
-  const uint64_t record_bytes = index.at(id).location.record_bytes;
+  const uint64_t record_bytes = index.kind(id).slot_bytes();
   if (block.page_owned && pool().memory(block.page).size() != PagePool::ClassBytes(record_bytes)) {
     ReleasePage(block);  // another image took the place of the one it was meant for
   }
@@ -75,11 +75,11 @@ bool EngineImpl::PrefetchRead(Block& block, EntryId id) {
     return EndPrefetch(block, BlockResult::kMiss);
   }
   ++prefetches;
-  reads[index.at(id).read].prefetch = true;
+  reads[index.at(id).read()].prefetch = true;
   block.page_owned = false;
   --transient_slots;
   block.page = {};
-  Wait(reads[index.at(id).read].waiters, block);
+  Wait(reads[index.at(id).read()].waiters, block);
   return false;
 }
 
@@ -107,9 +107,9 @@ Grant EngineImpl::AcquireColdSlot(Block& block, uint64_t bytes) {
       }
       if (evictions > prefetch_wait.size()) break;  // one is under way for each that waits
       const auto size_class = static_cast<uint32_t>(PagePool::ClassBytes(bytes) / kPageAlignment);
-      const EntryId victim = policy->Victim(size_class);
-      if (victim == kNoId || index.at(victim).prefetched) return Grant::kNever;
-      if (EvictOne(victim) != Grant::kGot) break;
+      const PageId victim = policy->Victim(size_class);
+      if (victim == kNoId || pages[victim].prefetched) return Grant::kNever;
+      if (EvictOne(pages[victim].entry) != Grant::kGot) break;
     }
   }
   Wait(prefetch_wait, block);
@@ -117,15 +117,17 @@ Grant EngineImpl::AcquireColdSlot(Block& block, uint64_t bytes) {
 }
 
 void EngineImpl::NotePrefetched(EntryId id) {
-  index.at(id).prefetched = true;
-  prefetched_bytes += pool().memory(index.at(id).slot).size();
+  Resident& page = PageOf(index.at(id));
+  page.prefetched = true;
+  prefetched_bytes += pool().memory(page.slot).size();
 }
 
 // It was got, or it leaves memory.
 void EngineBasics::ForgetPrefetched(EntryId id) {
-  if (!index.at(id).prefetched) return;
-  index.at(id).prefetched = false;
-  prefetched_bytes -= pool().memory(index.at(id).slot).size();
+  Resident& page = PageOf(index.at(id));
+  if (!page.prefetched) return;
+  page.prefetched = false;
+  prefetched_bytes -= pool().memory(page.slot).size();
 }
 
 }  // namespace crumb::core

@@ -15,10 +15,10 @@ uint32_t TokensOf(const Block& block) {
 
 // The second put of a key replaces only if strictly better. A page that this layout cannot read
 // would shadow the key for good, so anything readable is better.
-bool IsBetter(const Block& block, Precision precision, const Entry& entry) {
-  if (block.binding->FindReader(block.wire.part, entry.codec_id) == nullptr) return true;
-  if (precision != entry.precision) return precision < entry.precision;
-  return block.lossy_depth < entry.lossy_depth;
+bool IsBetter(const Block& block, Precision precision, const PageKind& old) {
+  if (block.binding->FindReader(block.wire.part, old.codec_id) == nullptr) return true;
+  if (precision != old.precision) return precision < old.precision;
+  return block.lossy_depth < old.lossy_depth;
 }
 
 // Raw pages that are kept as they are need no staging: they are pulled to where they stay.
@@ -73,7 +73,7 @@ BlockResult EngineImpl::CheckParent(Block& block, const Session& session) {
     if (known && block.wire.token_start != parent.token_start + page_tokens) {
       return BlockResult::kInvalid;
     }
-    parent_depth = parent.lossy_depth;
+    parent_depth = index.kind(id).lossy_depth;
   }
   block.lossy_depth = session.served.ChildDepth(block.parent.prefix64(), parent_depth);
   return BlockResult::kOk;
@@ -84,10 +84,7 @@ BlockResult EngineImpl::CheckParent(Block& block, const Session& session) {
 bool EngineImpl::PutExists(Block& block) {
   const Entry& entry = index.at(block.entry);
   block.entry_generation = entry.generation;
-  block.reply = {.tier = entry.tier(),
-                 .precision = entry.precision,
-                 .lossy_depth = entry.lossy_depth,
-                 .value_bytes = kPageHeaderBytes + entry.payload_bytes};
+  DescribePut(block);
   if (!block.durable || entry.durable || !entry.resident()) return false;
   ReleaseStaging(block);
   ReleasePage(block);
@@ -110,7 +107,7 @@ bool EngineImpl::PutStart(Block& block) {
   if (live == Live::kLater) return Wait(disk_wait, block), false;
   PlaceBlock(block);
   if (live == Live::kYes && block.form != PageForm::kPage) {
-    if (!IsBetter(block, CodecOf(block).precision, index.at(id))) {
+    if (!IsBetter(block, CodecOf(block).precision, index.kind(id))) {
       block.entry = id;
       if (PutExists(block)) return true;
       if (!MustRenew(block, index.at(id))) return Finish(block, BlockResult::kExists), false;
@@ -217,8 +214,8 @@ BlockResult EngineImpl::ExpectPage(Block& block) {
   }
   EntryId id = kNoId;
   block.lossy_depth = header.lossy_depth;
-  if (FindLive(block.key, &id) == Live::kYes && !IsBetter(block, header.precision, index.at(id)) &&
-      !MustRenew(block, index.at(id))) {
+  if (FindLive(block.key, &id) == Live::kYes &&
+      !IsBetter(block, header.precision, index.kind(id)) && !MustRenew(block, index.at(id))) {
     block.entry = id;
     return BlockResult::kExists;
   }
@@ -358,54 +355,47 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   const PageHeader& header = block.job.header;
   EntryId id = index.Find(block.key);
   const bool known = id != kNoId;
-  if (!known) id = InsertEntry(block.key);
-  if (id == kNoId) {
-    if (location.generation != 0) ForgetRecord(block.key, location, kNoId);
+  const KindId kind = index.TakeKind(PageKind::Of(header));
+  if (!known && kind != kNoKind) id = InsertEntry(block.key);
+  if (id == kNoId || kind == kNoKind) {
+    if (kind != kNoKind) index.GiveKind(kind);
+    if (location.generation != 0) {
+      ForgetRecord(block.key, location, kNoId);
+      if (known) ForgetPage(id);  // the tombstone hides that one too
+    }
     return Finish(block, BlockResult::kNoSpace), false;
   }
   Entry& entry = index.at(id);
   if (known) {
-    CountPage(entry.precision, -1);
-    OrphanDemotion(id);
-    chains.Remove(id);
+    CountPage(index.kind(id).precision, -1);
+    if (entry.read() != kNoId) reads[entry.read()].entry = kNoId;
     if (entry.resident()) DetachSlot(id, Leaving::kReplaced);
+    entry.place = kNoId;
   }
-  if (entry.append != kNoId) appends[entry.append].entry = kNoId;  // writes the old image
-  if (entry.read != kNoId) reads[entry.read].entry = kNoId;
-  entry.append = entry.read = kNoId;
-  entry.identity_prefix = header.identity_prefix;
-  entry.tenant_prefix = header.tenant_prefix;
-  entry.codec_id = header.codec_id;
-  entry.payload_bytes = header.payload_bytes;
-  entry.raw_bytes = header.raw_bytes;
+  index.SetKind(id, kind);
   entry.token_start = header.token_start;
   entry.token_count = header.token_count;
-  entry.part = header.part;
-  entry.born = flush_sequence;
-  entry.precision = header.precision;
   entry.provenance = header.provenance;
-  entry.lossy_depth = header.lossy_depth;
-  entry.header_flags = static_cast<uint8_t>(header.flags);
-  entry.location = location;
+  index.SetLocation(id, location);
   entry.durable = location.generation != 0 && durable;
-  entry.fresh = block.place == Place::kFresh;
-  entry.gpu_put = OnGpu(block);
-  CountPage(entry.precision, 1);
+  SpareFromFlushes(id);
+  CountPage(header.precision, 1);
   SetParent(id, header.parent_prefix);
   block.page_owned = false;
   --transient_slots;
-  AttachSlot(id, std::exchange(block.page, SlotId{}));
+  AttachSlot(id, {.slot = std::exchange(block.page, SlotId{}),
+                  .fresh = block.place == Place::kFresh,
+                  .gpu_put = OnGpu(block),
+                  .got = !known && options.nvme_admission == NvmeAdmission::kSeen &&
+                         SeenLately(block.key)});
   NoteCommit(block, id);
   block.entry = id;
   block.entry_generation = entry.generation;
-  block.reply = {.tier = entry.tier(),
-                 .precision = entry.precision,
-                 .lossy_depth = entry.lossy_depth,
-                 .value_bytes = kPageHeaderBytes + entry.payload_bytes};
+  DescribePut(block);
   counts.bytes_in[static_cast<size_t>(entry.tier())] +=
-      block.form == PageForm::kRaw ? entry.raw_bytes : block.wire.value_bytes;
+      block.form == PageForm::kRaw ? header.raw_bytes : block.wire.value_bytes;
   if (Session* session = FindSession(block.session); session != nullptr) {
-    session->served.Note(block.key.prefix64(), entry.lossy_depth);
+    session->served.Note(block.key.prefix64(), header.lossy_depth);
   }
   WakeParked(block.key);
   if (block.durable && !entry.durable) {
@@ -414,6 +404,15 @@ bool EngineImpl::Publish(Block& block, const DiskLocation& location, bool durabl
   }
   Finish(block, BlockResult::kOk);
   return false;
+}
+
+// The reply of a put whose page is block.entry.
+void EngineImpl::DescribePut(Block& block) {
+  const PageKind& kind = index.kind(block.entry);
+  block.reply = {.tier = index.at(block.entry).tier(),
+                 .precision = kind.precision,
+                 .lossy_depth = kind.lossy_depth,
+                 .value_bytes = kPageHeaderBytes + kind.payload_bytes};
 }
 
 // WHY a flush does not cancel it: the page was there for all to see; only what leaves no trace may
@@ -436,13 +435,13 @@ bool EngineImpl::PutDurable(Block& block) {
     block.step = Step::kPutStart;
     return true;
   }
-  Entry& entry = index.at(block.entry);
-  if (entry.append == kNoId) {
+  const Entry& entry = index.at(block.entry);
+  if (AppendOf(entry) == kNoId) {
     const BlockResult result = StartAppend(block.entry, true, false);
     if (result == BlockResult::kBusy) return Wait(disk_wait, block), false;
     if (result != BlockResult::kOk) return Finish(block, BlockResult::kNotDurable), false;
   }
-  Wait(appends[entry.append].waiters, block);
+  Wait(appends[AppendOf(entry)].waiters, block);
   return false;
 }
 

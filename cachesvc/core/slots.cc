@@ -80,7 +80,7 @@ Grant EngineImpl::MakeRoom(const RoomWanted& wanted) {
   if (wanted.kind == SlabKind::kLasting) {
     const auto size_class =
         static_cast<uint32_t>(PagePool::ClassBytes(wanted.bytes) / kPageAlignment);
-    const EntryId victim = policy->Victim(size_class);
+    const EntryId victim = VictimOf(*policy, size_class);
     if (victim != kNoId) return EvictOne(victim);
   }
   return MakeRoomByClearing(wanted);
@@ -97,8 +97,8 @@ Grant EngineImpl::MakeRoomByClearing(const RoomWanted& wanted) {
     // that of the blocks.
     if (clear_owner != kNoId) return Grant::kWait;
     if (wanted.demotion != kNoId && pool().clearing_bytes() != 0) return Grant::kNever;
-    const EntryId oldest = policy->Victim(kAnyClass);
-    const SlotId hint = oldest == kNoId ? SlotId{} : index.at(oldest).slot;
+    const PageId oldest = policy->Victim(kAnyClass);
+    const SlotId hint = oldest == kNoId ? SlotId{} : pages[oldest].slot;
     const bool something = oldest != kNoId || chains.front(FreshQueue::kGrowing) != kNoId;
     if (!something || !pool().BeginClear(wanted.bytes, hint, wanted.kind)) {
       return evictions > 0 ? Grant::kWait : Grant::kNever;
@@ -123,27 +123,28 @@ Grant EngineImpl::MakeRoomByClearing(const RoomWanted& wanted) {
 // kNever: a client's pin keeps it.
 Grant EngineImpl::ClearSlot(SlotId slot, uint32_t demotion) {
   const uint32_t owner = slot_owner[slot.value];
-  if (owner == 0 || index.at(owner - 1).append != kNoId) return Grant::kWait;  // of an operation
+  if (owner == 0 || AppendOf(index.at(owner - 1)) != kNoId) return Grant::kWait;  // of an operation
   const Entry& entry = index.at(owner - 1);
-  if (entry.fresh) return EvictFresh(owner - 1, demotion);
-  if (entry.client_pins > 0) return Grant::kNever;
+  if (IsFresh(entry)) return EvictFresh(owner - 1, demotion);
+  if (entry.pinned) return Grant::kNever;
   return pool().pins(slot) > 0 ? Grant::kWait : EvictOne(owner - 1);
 }
 
 // A fresh page leaves its slot by being demoted. It is forgotten where no slot can be had for that,
 // and where its slot is wanted for a demotion: the two would wait for each other.
 Grant EngineImpl::EvictFresh(EntryId id, uint32_t wanted_by) {
-  const uint32_t demotion = chains.demotion(id);
+  const PageId page = index.at(id).place;
+  const uint32_t demotion = chains.demotion(page);
   const bool waits_too = demotion == kNoId || demotions[demotion].step == DemotionStep::kSlot;
   bool stuck = AllStuck() && demotions.free() == 0;
   if (demotion != kNoId) stuck = demotions[demotion].stuck;
   if (wanted_by != kNoId) stuck = waits_too;
   if (!stuck) {
-    if (chains.queue(id) == FreshQueue::kGrowing) MakeDue(id, DemotionReason::kRoom);
+    if (chains.queue(page) == FreshQueue::kGrowing) MakeDue(page, DemotionReason::kRoom);
     return Grant::kWait;
   }
   const Entry& entry = index.at(id);
-  if (entry.client_pins > 0) return Grant::kNever;
+  if (entry.pinned) return Grant::kNever;
   ++counts.fresh_dropped;
   entry.on_disk() ? LeaveMemory(id, Leaving::kEvicted) : EraseEntry(id);
   return Grant::kGot;
@@ -151,7 +152,7 @@ Grant EngineImpl::EvictFresh(EntryId id, uint32_t wanted_by) {
 
 Grant EngineImpl::EvictOne(EntryId id) {
   const Entry& entry = index.at(id);
-  const uint64_t bytes = PageSlotBytes(entry.payload_bytes);
+  const uint64_t bytes = index.kind(id).slot_bytes();
   if (entry.on_disk()) {
     ++counts.evicted_to_nvme;
     counts.evicted_bytes += bytes;
@@ -159,7 +160,10 @@ Grant EngineImpl::EvictOne(EntryId id) {
     return Grant::kGot;
   }
   BlockResult result = BlockResult::kIo;
-  if (log != nullptr && options.nvme_admit_all) {
+  if (log != nullptr && !GoesToNvme(id)) {
+    ++counts.evicted_unseen;
+    seen_keys.Add(entry.key.prefix64());
+  } else if (log != nullptr) {
     if (evictions >= options.limits.evictions_max) return Grant::kWait;
     result = StartAppend(id, false, true);
     if (result == BlockResult::kOk || result == BlockResult::kBusy) return Grant::kWait;
@@ -172,16 +176,21 @@ Grant EngineImpl::EvictOne(EntryId id) {
   return Grant::kGot;
 }
 
+// REQUIRES: it is in memory alone.
+bool EngineImpl::GoesToNvme(EntryId id) const {
+  return options.nvme_admission == NvmeAdmission::kAll || pages[index.at(id).place].got;
+}
+
 // While blocks wait for room, as many victims are on their way to disk as there are blocks.
-// REQUIRES: options.nvme_admit_all and a log, or nothing is done.
+// REQUIRES: a log, or nothing is done.
 void EngineImpl::KeepEvictionsAhead() {
-  if (slot_wait.empty() || log == nullptr || !options.nvme_admit_all) return;
+  if (slot_wait.empty() || log == nullptr) return;
   const uint32_t wanted = std::min(slot_wait.size(), options.limits.evictions_max);
   if (blocks[slot_wait.front()].slot_kind == SlabKind::kFresh) return;
   const uint64_t bytes = PagePool::ClassBytes(blocks[slot_wait.front()].slot_bytes);
   for (uint32_t i = evictions; i < wanted; ++i) {
-    const EntryId victim = policy->Victim(static_cast<uint32_t>(bytes / kPageAlignment));
-    if (victim == kNoId || index.at(victim).on_disk()) return;
+    const EntryId victim = VictimOf(*policy, static_cast<uint32_t>(bytes / kPageAlignment));
+    if (victim == kNoId || index.at(victim).on_disk() || !GoesToNvme(victim)) return;
     if (StartAppend(victim, false, true) != BlockResult::kOk) return;
   }
 }
@@ -213,8 +222,7 @@ void EngineBasics::CountStaging(Block& block, SlotId slot) {
 
 // The page is gone in every tier, also after a restart.
 void EngineImpl::ForgetPage(EntryId id) {
-  const Entry& entry = index.at(id);
-  if (entry.on_disk()) ForgetRecord(entry.key, entry.location, kNoId);
+  if (index.at(id).on_disk()) ForgetRecord(index.at(id).key, index.location(id), kNoId);
   EraseEntry(id);
 }
 
@@ -227,17 +235,16 @@ EntryId EngineImpl::InsertEntry(const BlockKey& key) {
   for (uint32_t i = 0; i < kEventsPerPoll; ++i) {
     index_hand = index_hand + 1 < index.scan_end() ? index_hand + 1 : 0;
     const Entry& entry = index.at(index_hand);
-    if (!entry.live || entry.resident() || entry.read != kNoId) continue;
+    if (!entry.live || entry.resident() || entry.read() != kNoId) continue;
     if (FindAppend(entry.key) != kNoId) continue;
     ForgetPage(index_hand);
     return Adopt(index.Insert(key));
   }
-  EntryId victim = policy->Victim(kAnyClass);
-  if (victim == kNoId && has_hbm()) victim = hbm_policy->Victim(kAnyClass);
+  EntryId victim = VictimOf(*policy, kAnyClass);
+  if (victim == kNoId && has_hbm()) victim = VictimOf(*hbm_policy, kAnyClass);
   if (victim == kNoId || FindAppend(index.at(victim).key) != kNoId) return kNoId;
-  const Entry& entry = index.at(victim);
   ++counts.evicted_dropped;
-  counts.evicted_bytes += PageSlotBytes(entry.payload_bytes);
+  counts.evicted_bytes += index.kind(victim).slot_bytes();
   DetachSlot(victim, Leaving::kEvicted);
   ForgetPage(victim);
   return Adopt(index.Insert(key));

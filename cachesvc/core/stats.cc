@@ -29,11 +29,11 @@ EngineStats EngineImpl::Stats() const {
   stats.fresh_slab_bytes = pool().fresh_slab_bytes();
   stats.demotions_in_flight = demotions.taken();
   stats.fresh_pages = chains.size(FreshQueue::kGrowing) + chains.size(FreshQueue::kDue);
-  if (const EntryId oldest = chains.front(FreshQueue::kGrowing); oldest != kNoId) {
+  if (const PageId oldest = chains.front(FreshQueue::kGrowing); oldest != kNoId) {
     stats.fresh_oldest_us = now() - chains.queued_us(oldest);
   }
   stats.index_entries = index.size();
-  stats.index_bytes = index.bytes_used() + uint64_t{index.scan_end()} * Chains::kBytesPerEntry;
+  stats.index_bytes = index.bytes_used() + pages.bytes_used();
   stats.sessions = sessions.size();
   stats.peers = peers.taken();
   stats.pins = pins.taken();

@@ -6,18 +6,9 @@
 
 namespace crumb::core {
 
-EngineState::EngineState(const EngineOptions& engine_options, Index engine_index,
-                         Chains engine_chains,
-                         std::array<std::unique_ptr<EvictionPolicy>, 2> engine_policies,
-                         Arena engine_owner_memory)
-    : options(engine_options),
-      index(std::move(engine_index)),
-      chains(std::move(engine_chains)),
-      policy(std::move(engine_policies[0])),
-      hbm_policy(std::move(engine_policies[1])),
-      owner_memory(std::move(engine_owner_memory)),
-      slot_owner(reinterpret_cast<uint32_t*>(owner_memory.bytes().data()),
-                 owner_memory.bytes().size() / sizeof(uint32_t)),
+EngineState::EngineState(const EngineOptions& engine_options, EngineBooks books)
+    : EngineBooks(std::move(books)),
+      options(engine_options),
       scratch(engine_options.queue->worker_count() + 1),  // the last is the shard's own
       gpu_stage(static_cast<uint32_t>(engine_options.gpu_stage.memory.size() / kPageAlignment)),
       peers(engine_options.limits.peers_max),
@@ -48,25 +39,19 @@ void EngineImpl::OnRecord(const RecoveredRecord& record) {
   const PageHeader& header = record.header;
   EntryId id = index.Find(header.key);
   if (id != kNoId) return;  // one record per key is live
+  const KindId kind = index.TakeKind(PageKind::Of(header));
+  if (kind == kNoKind) return;
   id = index.Insert(header.key);
-  if (id == kNoId) return;
+  if (id == kNoId) return index.GiveKind(kind);
   Adopt(id);
   Entry& entry = index.at(id);
-  entry.identity_prefix = header.identity_prefix;
-  entry.tenant_prefix = header.tenant_prefix;
-  entry.codec_id = header.codec_id;
-  entry.location = record.location;
-  entry.payload_bytes = header.payload_bytes;
-  entry.raw_bytes = header.raw_bytes;
+  index.SetKind(id, kind);
+  index.SetLocation(id, record.location);
   entry.token_start = header.token_start;
   entry.token_count = header.token_count;
-  entry.part = header.part;
-  entry.precision = header.precision;
   entry.provenance = header.provenance;
-  entry.lossy_depth = header.lossy_depth;
-  entry.header_flags = static_cast<uint8_t>(header.flags);
   entry.durable = true;
-  CountPage(entry.precision, 1);
+  CountPage(header.precision, 1);
   SetParent(id, header.parent_prefix);
   NoteRecovered(id);
 }
@@ -99,6 +84,7 @@ int EngineImpl::RunReady() {
   for (size_t i = 0; i < log_event_count; ++i) OnLogEvent(log_events[i]);
   work += static_cast<int>(std::exchange(log_event_count, 0));
   work += RunTimers();
+  work += RunClosing();
   work += RunDemotions();
   work += RunMoves();
   for (List<Block>* list : {&transfer_wait, &queue_wait, &disk_wait, &fresh_wait, &slot_wait,

@@ -20,7 +20,7 @@ bool IsPast(uint64_t own_end, uint32_t newest, uint32_t recent_tokens) {
 
 uint32_t EngineBasics::NewestEnd(const BlockKey& key) const {
   const EntryId id = index.Find(key);
-  if (id != kNoId) return chains.newest_end(id);
+  if (id != kNoId) return index.at(id).newest_end;
   const Ghost* ghost = chains.FindGhost(key.prefix64());
   return ghost == nullptr ? 0 : ghost->newest_end;
 }
@@ -56,13 +56,13 @@ void EngineBasics::PlaceBlock(Block& block) const {
 
 // The page is published: what comes before it in its chain learns of its end.
 void EngineBasics::NoteCommit(const Block& block, EntryId id) {
-  const Entry& entry = index.at(id);
+  Entry& entry = index.at(id);
   const WindowPolicy& windows = block.binding->windows();
   const bool position_known = entry.token_start != kTokenStartUnknown;
-  if (!position_known && block.form == PageForm::kRaw && block.binding->lossy(entry.part) &&
+  if (!position_known && block.form == PageForm::kRaw && block.binding->lossy(block.wire.part) &&
       !block.binding->layout().identity().k_before_rope) {
     ++counts.unknown_position_pages;
-    const uint64_t identity = entry.identity_prefix;
+    const uint64_t identity = index.kind(id).identity_prefix;
     const auto end = unknown_layouts.end();
     const bool said = std::find(unknown_layouts.begin(), end, identity) != end;
     if (!said && unknown_layouts.size() < options.limits.layouts_max) {
@@ -70,17 +70,16 @@ void EngineBasics::NoteCommit(const Block& block, EntryId id) {
     }
   }
   if (!windows.on) return;
-  uint32_t newest = chains.newest_end(id);
-  if (position_known) newest = std::max(newest, static_cast<uint32_t>(OwnEnd(entry)));
-  chains.SetNewestEnd(id, newest);
-  if (entry.fresh) NoteGrowth(id, windows.recent_tokens);
-  GrowChain(entry.parent_prefix, newest, windows.recent_tokens);
+  const auto own_end = static_cast<uint32_t>(OwnEnd(entry));
+  if (position_known) entry.newest_end = std::max(entry.newest_end, own_end);
+  if (IsFresh(entry)) NoteGrowth(id, windows.recent_tokens);
+  GrowChain(entry.parent_prefix, entry.newest_end, windows.recent_tokens);
 }
 
 void EngineBasics::NoteRecovered(EntryId id) {
-  const Entry& entry = index.at(id);
+  Entry& entry = index.at(id);
   if (entry.token_start == kTokenStartUnknown) return;
-  chains.SetNewestEnd(id, std::max(chains.newest_end(id), static_cast<uint32_t>(OwnEnd(entry))));
+  entry.newest_end = std::max(entry.newest_end, static_cast<uint32_t>(OwnEnd(entry)));
 }
 
 // What was recovered learns how far its chains reach. WHY at the end, and leaves first: windows are
@@ -91,7 +90,7 @@ void EngineBasics::LinkRecovered() {
     for (EntryId id = 0; id < index.scan_end(); ++id) {
       const Entry& entry = index.at(id);
       if (!entry.live || (entry.children == 0) != leaves) continue;
-      TellAncestors(entry.parent_prefix, chains.newest_end(id));
+      TellAncestors(entry.parent_prefix, entry.newest_end);
     }
   }
 }
@@ -112,9 +111,10 @@ void EngineBasics::TellAncestors(uint64_t prefix, uint32_t end) {
       prefix = TellGhost(prefix, end);
       continue;
     }
-    if (chains.newest_end(id) >= end) return;
-    chains.SetNewestEnd(id, end);
-    prefix = index.at(id).parent_prefix;
+    Entry& entry = index.at(id);
+    if (entry.newest_end >= end) return;
+    entry.newest_end = end;
+    prefix = entry.parent_prefix;
   }
 }
 
@@ -125,11 +125,11 @@ void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {
       prefix = TellGhost(prefix, end);
       continue;
     }
-    const Entry& entry = index.at(id);
-    const uint32_t known = chains.newest_end(id);
+    Entry& entry = index.at(id);
+    const uint32_t known = entry.newest_end;
     if (known >= end) return;
-    chains.SetNewestEnd(id, end);
-    if (entry.fresh) NoteGrowth(id, span);
+    entry.newest_end = end;
+    if (IsFresh(entry)) NoteGrowth(id, span);
     const bool position_known = entry.token_start != kTokenStartUnknown;
     if (position_known && IsPast(OwnEnd(entry), known, span)) return;
     prefix = entry.parent_prefix;
@@ -138,22 +138,24 @@ void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {
 
 // REQUIRES: the page is fresh.
 void EngineBasics::NoteGrowth(EntryId id, uint32_t recent_tokens) {
-  if (chains.demotion(id) != kNoId || chains.queue(id) == FreshQueue::kDue) return;
-  if (IsPast(OwnEnd(index.at(id)), chains.newest_end(id), recent_tokens)) {
-    MakeDue(id, DemotionReason::kDescendant);
+  const Entry& entry = index.at(id);
+  const PageId page = entry.place;
+  if (chains.demotion(page) != kNoId || chains.queue(page) == FreshQueue::kDue) return;
+  if (IsPast(OwnEnd(entry), entry.newest_end, recent_tokens)) {
+    MakeDue(page, DemotionReason::kDescendant);
   } else {
-    chains.Push(FreshQueue::kGrowing, id, now());
+    chains.Push(FreshQueue::kGrowing, page, now());
   }
 }
 
-void EngineBasics::MakeDue(EntryId id, DemotionReason reason) {
-  CRUMB_CHECK(index.at(id).fresh && chains.demotion(id) == kNoId);
-  chains.SetReason(id, reason);
-  chains.Push(FreshQueue::kDue, id, now());
+void EngineBasics::MakeDue(PageId page, DemotionReason reason) {
+  CRUMB_CHECK(pages[page].fresh && chains.demotion(page) == kNoId);
+  chains.SetReason(page, reason);
+  chains.Push(FreshQueue::kDue, page, now());
 }
 
 uint64_t EngineBasics::NextIdleUs() const {
-  const EntryId oldest = chains.front(FreshQueue::kGrowing);
+  const PageId oldest = chains.front(FreshQueue::kGrowing);
   if (oldest == kNoId || options.fresh_idle_us == 0) return UINT64_MAX;
   return chains.queued_us(oldest) + options.fresh_idle_us;
 }

@@ -163,6 +163,9 @@ void AddTiers(const EngineStats& s, Families* out) {
                                     "Pages that left DRAM: to NVMe, or for good.");
   Families::Counter(evicted, s.evicted_to_nvme, {{"tier", "dram"}, {"to", "nvme"}});
   Families::Counter(evicted, s.evicted_dropped, {{"tier", "dram"}, {"to", "none"}});
+  MetricFamily* admission = &out->Add("crumb_admission_total", MetricType::Counter,
+                                      "Evicted pages that were dropped unwritten.");
+  Families::Counter(admission, s.evicted_unseen, {{"tier", "nvme"}, {"outcome", "rejected_freq"}});
   MetricFamily* policy = &out->Add("crumb_eviction_policy_info", MetricType::Gauge,
                                    "1 for the eviction policy in use.");
   Families::Gauge(policy, 1, {{"policy", ToString(s.policy)}});
@@ -173,7 +176,8 @@ void AddTiers(const EngineStats& s, Families* out) {
                                      "Pages raised from NVMe for gets and prefetches.");
   for (const auto& [outcome, count] : {std::pair{"done", s.promoted},
                                        {"failed", s.promotions_failed},
-                                       {"rejected_watermark", s.promotions_rejected}}) {
+                                       {"rejected_watermark", s.promotions_rejected},
+                                       {"rejected_freq", s.promotions_deferred}}) {
     Families::Counter(promoted, count, {{"from", "nvme"}, {"to", "dram"}, {"outcome", outcome}});
   }
   out->Counter("crumb_alloc_failures_total", "Slots that could not be had.", s.alloc_failures,

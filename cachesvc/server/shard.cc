@@ -134,6 +134,8 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   EngineOptions engine_options;
   engine_options.limits = LimitsOf(config);
   engine_options.policy = config.pool.policy == "lru" ? PolicyKind::kLru : PolicyKind::kS3Fifo;
+  if (config.nvme.admission == "seen") engine_options.nvme_admission = NvmeAdmission::kSeen;
+  if (config.nvme.promotion == "second") engine_options.nvme_promotion = NvmePromotion::kSecond;
   engine_options.secret = options.secret;
   engine_options.clock = options.clock;
   engine_options.pool = pool.get();

@@ -7,84 +7,29 @@
 #include <utility>
 #include <vector>
 
-#include "cachesvc/core/eviction_policy.h"
+#include "client/cli/replay_cache.h"
 
 namespace crumb::cli {
-namespace {
-
-// A key as the daemon's would look: the policy takes bits of it for a hash.
-uint64_t KeyOf(uint32_t block) {
-  uint64_t x = (uint64_t{block} + 1) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-  return x ^ x >> 31;
-}
-
-// The engine's part around a policy: who is there, and how many children of each are.
-class Cache {
- public:
-  Cache(const Trace& trace, core::EvictionPolicy* policy, uint64_t pages)
-      : trace_(trace),
-        policy_(policy),
-        pages_max_(pages),
-        there_(trace.blocks(), false),
-        children_(trace.blocks(), 0) {}
-
-  bool Has(uint32_t block) const { return there_[block]; }
-  void Put(uint32_t block) {
-    while (pages_ >= pages_max_) {
-      const core::EntryId victim = policy_->Victim(core::kAnyClass);
-      if (victim == core::kNoId) return;
-      policy_->Erase(victim, {.why = core::Leaving::kEvicted, .key = KeyOf(victim)});
-      there_[victim] = false;
-      --pages_;
-      ++evictions_;
-      CountChild(trace_.parents[victim], -1);
-    }
-    policy_->Insert(block, {.size_class = 1, .key = KeyOf(block)});
-    there_[block] = true;
-    ++pages_;
-    if (children_[block] > 0) policy_->SetChildren(block, children_[block]);
-    CountChild(trace_.parents[block], 1);
-  }
-  uint64_t evictions() const { return evictions_; }
-
- private:
-  void CountChild(uint32_t parent, int change) {
-    if (parent == Trace::kNoParent) return;
-    children_[parent] = static_cast<uint32_t>(static_cast<int64_t>(children_[parent]) + change);
-    if (there_[parent]) policy_->SetChildren(parent, children_[parent]);
-  }
-
-  const Trace& trace_;
-  core::EvictionPolicy* policy_;
-  const uint64_t pages_max_;
-  uint64_t pages_ = 0, evictions_ = 0;
-  std::vector<bool> there_;
-  std::vector<uint32_t> children_;
-};
-
-}  // namespace
 
 absl::StatusOr<ReplayResult> ReplayPolicy(const Trace& trace, PolicyKind kind, uint64_t pages) {
   ReplayResult result{.reads = trace.reads.size()};
   if (pages == 0) return result;
   CRUMB_ASSIGN(const auto policy, core::MakePolicy(kind, trace.blocks()));
-  Cache cache(trace, policy.get(), pages);
+  ReplayCache cache(trace, policy.get(), pages);
   for (size_t i = 0; i < trace.request_ends.size(); ++i) {
     const std::span<const uint32_t> blocks = trace.request(i);
     size_t at = 0;
-    for (; at < blocks.size() && cache.Has(blocks[at]); ++at) policy->Touch(blocks[at]);
+    for (; at < blocks.size() && cache.Has(blocks[at]); ++at) cache.Touch(blocks[at]);
     result.hits += at;
     for (; at < blocks.size(); ++at) {
       if (cache.Has(blocks[at])) {
         ++result.stranded;
-      } else {
-        cache.Put(blocks[at]);
+        continue;
       }
+      if (cache.full()) result.evictions += cache.Evict() != ReplayCache::kNone;
+      if (!cache.full()) cache.Put(blocks[at]);
     }
   }
-  result.evictions = cache.evictions();
   return result;
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<Arena> Arena::Map(uint64_t bytes, HugePages hugepages) {
                                                      " bytes for the pool: ", std::strerror(errno),
                                                      "; lower pool.dram_bytes"));
   }
-  if (hugepages == HugePages::kWanted) madvise(data, bytes, MADV_HUGEPAGE);
+  if (hugepages != HugePages::kNo) madvise(data, bytes, MADV_HUGEPAGE);
   arena.data_ = static_cast<uint8_t*>(data);
   arena.mapped_bytes_ = bytes;
   return arena;

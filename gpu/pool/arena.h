@@ -9,7 +9,8 @@
 
 namespace crumb {
 
-enum class HugePages : uint8_t { kNo, kWanted };
+// kTransparent: what the kernel makes of its own accord; kWanted: of those that are reserved, too.
+enum class HugePages : uint8_t { kNo, kWanted, kTransparent };
 
 class Arena {
  public:

@@ -136,7 +136,10 @@ class Bench {
       record.header.tenant_prefix = TenantPrefix("");
       record.header.token_count = 16;
       record.header.raw_bytes = record.header.payload_bytes = 8192;
-      record.location = {.segment = 0, .generation = 1, .offset_blocks = i, .record_bytes = 12288};
+      record.location = {.segment = i >> 14,
+                         .generation = 1,
+                         .offset_blocks = (i & 0x3fff) * 3,
+                         .record_bytes = 12288};
       engine_->recovery_sink()->OnRecord(record);
     }
     CRUMB_CHECK(engine_->stats().index_entries == keys_);

@@ -140,8 +140,8 @@ void PolicyTurn(benchmark::State& state) {
   for (uint32_t id = 0; id < kEntries; ++id) policy->Insert(id, {.size_class = 64, .key = id});
   Rng rng(1);
   for (auto unused : state) {
-    policy->Touch(static_cast<core::EntryId>(rng.Below(kEntries)));
-    const core::EntryId victim = policy->Victim(64);
+    policy->Touch(static_cast<core::PageId>(rng.Below(kEntries)));
+    const core::PageId victim = policy->Victim(64);
     policy->Erase(victim, {.why = core::Leaving::kEvicted, .key = victim});
     policy->Insert(victim, {.size_class = 64, .key = victim});
   }

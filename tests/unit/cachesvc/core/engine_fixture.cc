@@ -167,7 +167,8 @@ void Rig::Start() {
   engine_options.max_lossy_depth = options.max_lossy_depth;
   engine_options.fresh_percent = options.fresh_percent;
   engine_options.fresh_idle_us = options.fresh_idle_us;
-  engine_options.nvme_admit_all = options.nvme_admit_all;
+  engine_options.nvme_admission = options.nvme_admission;
+  engine_options.nvme_promotion = options.nvme_promotion;
   if (options.hbm_bytes > 0) {
     auto memory = Arena::Map(options.hbm_bytes, HugePages::kNo);
     EXPECT_TRUE(memory.ok()) << memory.status();

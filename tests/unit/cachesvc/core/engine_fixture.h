@@ -215,7 +215,8 @@ struct RigOptions {
   uint8_t fresh_percent = 50;
   uint64_t fresh_idle_us = 0;
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
-  bool nvme_admit_all = true;
+  NvmeAdmission nvme_admission = NvmeAdmission::kAll;
+  NvmePromotion nvme_promotion = NvmePromotion::kFirst;
   uint64_t hbm_bytes = 0;  // 0: no HBM tier
   uint64_t gpu_stage_bytes = 0;
   FakeGpu* gpu = nullptr;               // workers may lend GPU memory

@@ -162,15 +162,6 @@ TEST(EngineEvictTest, APinnedPageIsNeverEvictedByAnotherSize) {
   EXPECT_EQ(rig.Put(100, PageOf(100)).result, BlockResult::kOk);
 }
 
-TEST(EngineEvictTest, WithoutAdmissionEvictedPagesAreDropped) {
-  RigOptions options = Tight(8 << 20);
-  options.nvme_admit_all = false;
-  Rig rig(options);
-  for (uint64_t key = 0; key < 2 * kLossyPages; ++key) rig.Put(key, PageOf(key));
-  EXPECT_EQ(rig.engine->stats().evicted_dropped, kLossyPages);
-  EXPECT_EQ(rig.engine->stats().nvme.records, 0u);
-}
-
 TEST(EngineEvictTest, AFullIndexForgetsInsteadOfRefusing) {
   RigOptions options;
   options.limits.index_entries_max = 8;

@@ -54,13 +54,14 @@ TEST(IndexTest, ALifeOfAnEntryIsToldFromTheNext) {
 
 // The hash is as bad as can be, and keys agree in their first eight bytes: nothing may mix them up.
 TEST(IndexTest, AWeakHashCostsTimeAndNeverGivesAWrongPage) {
-  Index index = MakeIndex(10'000, [](uint64_t prefix) { return prefix % 8; });
-  for (uint64_t i = 0; i < 3000; ++i) {
+  constexpr uint64_t kKeys = 10'000;
+  Index index = MakeIndex(kKeys, [](uint64_t prefix) { return prefix % 8; });
+  for (uint64_t i = 0; i < kKeys; ++i) {
     const EntryId id = index.Insert(KeyOf(i / 2, i));
     ASSERT_NE(id, kNoId);
     index.at(id).token_start = static_cast<uint32_t>(i);
   }
-  for (uint64_t i = 0; i < 3000; ++i) {
+  for (uint64_t i = 0; i < kKeys; ++i) {
     const EntryId id = index.Find(KeyOf(i / 2, i));
     ASSERT_NE(id, kNoId);
     ASSERT_EQ(index.at(id).token_start, i);

@@ -163,6 +163,9 @@ class Schedule {
     EXPECT_LE(stats.staging_used_bytes, stats.staging_capacity_bytes);
     EXPECT_LE(stats.nvme.used_bytes, stats.nvme.capacity_bytes);
     EXPECT_LE(stats.pool_pinned, stats.pool_pages);
+    uint64_t pages = 0;
+    for (const uint64_t count : stats.pages) pages += count;
+    EXPECT_EQ(pages, stats.index_entries);
     EXPECT_LE(stats.index_entries, rig_.options.limits.index_entries_max);
     EXPECT_LE(stats.waiters, rig_.options.limits.waiters_max);
     EXPECT_LE(stats.prefetches, rig_.options.limits.prefetches_max);
@@ -423,6 +426,17 @@ TEST(EngineRandomTest, SchedulesOverNvmeShowOnlyWhatWasPut) {
                                      {.keys = 100, .delay_io = 300, .drop_worker = 2, .flush = 1});
   EXPECT_GT(totals.nvme_hits, 100u);
   EXPECT_GT(totals.evicted, 100u);
+}
+
+TEST(EngineRandomTest, SchedulesUnderTheRulesOfScarceWritesAndRoomShowOnlyWhatWasPut) {
+  RigOptions options = SmallRig(8 << 20);
+  options.nvme_admission = NvmeAdmission::kSeen;
+  options.nvme_promotion = NvmePromotion::kSecond;
+  const Totals totals = RunSchedules(
+      10, options, {.keys = 100, .fail_io = 5, .delay_io = 300, .drop_worker = 2, .flush = 1});
+  EXPECT_GT(totals.nvme_hits, 50u);
+  EXPECT_GT(totals.evicted, 50u);
+  EXPECT_GT(totals.dropped, 100u);
 }
 
 TEST(EngineRandomTest, SchedulesOverAFailingDeviceShowOnlyWhatWasPut) {
