@@ -42,8 +42,7 @@ struct NvmeConfig {
   std::string path;    // a directory (holds pages.log) or a block device
   uint64_t bytes = 0;  // hard cap; 0 = no NVMe tier
   uint64_t segment_bytes = 0;
-  std::string admission;  // all, seen
-  std::string promotion;  // first, second
+  std::string admission, promotion;  // all, seen; first, second
 };
 
 struct CodecConfig {

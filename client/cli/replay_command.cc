@@ -9,6 +9,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/format.h"
 #include "client/cli/replay_sim.h"
+#include "client/cli/replay_tiers.h"
 #include "gpu/codec/payload_layout.h"
 
 namespace crumb::cli {
@@ -24,6 +25,8 @@ struct ReplayArgs {
   std::vector<std::string> precisions = {"int2", "raw"};
   uint32_t token_bytes = 131072;
   uint32_t block_tokens = 0;
+  std::string nvme_bytes;  // empty: memory alone
+  std::vector<std::string> admissions = {"all", "seen"}, promotions = {"first", "second"};
 };
 
 // What a page of so many tokens takes in the pool.
@@ -46,9 +49,68 @@ absl::StatusOr<uint64_t> SlotBytes(const ReplayArgs& args, uint32_t tokens,
   return PageSlotBytes(layout.payload_bytes());
 }
 
+PolicyKind PolicyOf(const std::string& name) {
+  return name == "lru" ? PolicyKind::kLru : PolicyKind::kS3Fifo;
+}
+
 absl::StatusOr<ReplayResult> Replay(const Trace& trace, const std::string& policy, uint64_t pages) {
   if (policy == "belady") return ReplayBelady(trace, pages);
-  return ReplayPolicy(trace, policy == "lru" ? PolicyKind::kLru : PolicyKind::kS3Fifo, pages);
+  return ReplayPolicy(trace, PolicyOf(policy), pages);
+}
+
+// A row of the curve, for every combination of rules.
+absl::Status AddTiers(const ReplayArgs& args, const Trace& trace, uint64_t slot,
+                      nlohmann::json* row) {
+  uint64_t nvme_bytes = 0;
+  if (!ParseSize(args.nvme_bytes, &nvme_bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nvme-bytes \"", args.nvme_bytes,
+                     "\": use bytes, or a whole number of MiB, GiB or TiB, e.g. 256GiB"));
+  }
+  (*row)["nvme"] = nlohmann::json::array();
+  for (const std::string& policy : args.policies) {
+    if (policy == "belady") continue;
+    for (const std::string& admission : args.admissions) {
+      for (const std::string& promotion : args.promotions) {
+        const TierRules rules = {
+            .policy = PolicyOf(policy),
+            .admission = admission == "all" ? NvmeAdmission::kAll : NvmeAdmission::kSeen,
+            .promotion = promotion == "first" ? NvmePromotion::kFirst : NvmePromotion::kSecond,
+            .dram_pages = (*row)["pages"].get<uint64_t>(),
+            .nvme_pages = nvme_bytes / slot};
+        CRUMB_ASSIGN(const TierResult result, ReplayTiers(trace, rules));
+        (*row)["nvme"].push_back({{"policy", policy},
+                                  {"admission", admission},
+                                  {"promotion", promotion},
+                                  {"ratio", result.Ratio(result.dram_hits + result.nvme_hits)},
+                                  {"dram_ratio", result.Ratio(result.dram_hits)},
+                                  {"written_bytes", result.written * slot},
+                                  {"read_bytes", result.nvme_hits * slot}});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void PrintTiers(Context* context, const nlohmann::json& report) {
+  std::string rows =
+      "memory\tprecision\tpolicy\tadmission\tpromotion\thits\tfrom memory\twritten\tread\n";
+  for (const nlohmann::json& row : report["curve"]) {
+    for (const nlohmann::json& nvme : row["nvme"]) {
+      absl::StrAppend(
+          &rows,
+          absl::StrJoin({HumanBytes(row["tier_bytes"].get<double>()),
+                         row["precision"].get<std::string>(), nvme["policy"].get<std::string>(),
+                         nvme["admission"].get<std::string>(), nvme["promotion"].get<std::string>(),
+                         absl::StrFormat("%.3f", nvme["ratio"].get<double>()),
+                         absl::StrFormat("%.3f", nvme["dram_ratio"].get<double>()),
+                         HumanBytes(nvme["written_bytes"].get<double>()),
+                         HumanBytes(nvme["read_bytes"].get<double>())},
+                        "\t"),
+          "\n");
+    }
+  }
+  context->out << "\n" << Table(rows);
 }
 
 void Print(Context* context, const ReplayArgs& args, const nlohmann::json& report) {
@@ -74,6 +136,7 @@ void Print(Context* context, const ReplayArgs& args, const nlohmann::json& repor
     absl::StrAppend(&rows, "\n");
   }
   context->out << Table(rows);
+  if (!args.nvme_bytes.empty()) PrintTiers(context, report);
 }
 
 absl::StatusOr<nlohmann::json> Curve(const ReplayArgs& args, const Trace& trace,
@@ -111,6 +174,7 @@ absl::StatusOr<nlohmann::json> Curve(const ReplayArgs& args, const Trace& trace,
         row["ratio"][policy] = result.ratio();
         row["stranded"][policy] = result.stranded;
       }
+      if (!args.nvme_bytes.empty()) CRUMB_TRY(AddTiers(args, trace, slot, &row));
       report["curve"].push_back(std::move(row));
     }
   }
@@ -153,6 +217,16 @@ void AddReplayCommand(CLI::App* app, Context* context) {
       ->add_option("--block-tokens", args->block_tokens,
                    "Tokens of a block (as the trace's lengths imply)")
       ->check(CLI::Range(1u, kPageTokensMax));
+  command->add_option("--nvme-bytes", args->nvme_bytes,
+                      "An NVMe tier behind the memory: what it adds under each pair of rules");
+  command
+      ->add_option("--admission", args->admissions,
+                   "nvme.admission; may be given again (all, seen)")
+      ->check(CLI::IsMember({"all", "seen"}));
+  command
+      ->add_option("--promotion", args->promotions,
+                   "nvme.promotion; may be given again (first, second)")
+      ->check(CLI::IsMember({"first", "second"}));
   command->footer("Example: crumbctl replay trace.jsonl --tier-bytes 64GiB --precision int2\n");
   command->callback([context, args] { RunReplay(context, *args); });
 }

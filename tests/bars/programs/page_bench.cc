@@ -34,12 +34,18 @@ PageBench::PageBench(const PageBenchOptions& options) {
   const uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
   queue_ = std::make_unique<HostQueue>(HostQueueOptions{.threads = threads, .jobs_max = kJobsMax});
   transport_ = LoopbackTransport::Create(64);
-  engine_ = Must(Engine::Create({.limits = {.index_entries_max = 1 << 16},
+  engine_ = Must(Engine::Create({.limits = {.index_entries_max = options.index_entries_max},
                                  .secret = {},
                                  .clock = &clock_,
                                  .pool = pool_.get(),
                                  .queue = queue_.get(),
                                  .fresh_idle_us = options.idle_us}));
+  if (options.nvme != nullptr) {
+    SegmentLogOptions log_options;
+    log_options.bytes_max = options.nvme->size_bytes();
+    log_ = Must(SegmentLog::Open(log_options, options.nvme, &clock_, engine_->recovery_sink()));
+    engine_->SetLog(log_.get());
+  }
   engine_->AddTransport(transport_.get());
   LayoutBinding binding;
   binding.layout = options.layout;
@@ -68,6 +74,13 @@ PageBench::~PageBench() {
   engine_.reset();
 }
 
+void PageBench::Close() {
+  bool drained = false;
+  engine_->Drain(UINT64_MAX, [&drained] { drained = true; });
+  while (!drained || !log_->idle()) Turn();
+  CRUMB_CHECK(log_->Close().ok());
+}
+
 void PageBench::OnMessage(void* arg, Bytes message) {
   auto* self = static_cast<PageBench*>(arg);
   WireReply reply;
@@ -77,7 +90,8 @@ void PageBench::OnMessage(void* arg, Bytes message) {
 }
 
 void PageBench::Turn() {
-  if (engine_->Poll() + engine_->RunReady() == 0) std::this_thread::yield();
+  const int work = engine_->Poll() + engine_->RunReady();
+  if (work == 0 && queue_->in_flight() > 0) std::this_thread::yield();
 }
 
 void PageBench::Settle() {

@@ -12,6 +12,7 @@
 #include "cachesvc/core/engine.h"
 #include "cachesvc/net/loopback_transport.h"
 #include "gpu/device/host_queue.h"
+#include "storage/segment/segment_log.h"
 
 namespace crumb::bars {
 
@@ -23,6 +24,8 @@ struct PageBenchOptions {
   WindowPolicy windows;
   Effort effort = Effort::kNormal;
   uint64_t idle_us = 0;
+  uint32_t index_entries_max = 1 << 16;
+  BlockDevice* nvme = nullptr;  // of an NVMe tier; outlives the bench
 };
 
 // Moved by hand.
@@ -50,6 +53,8 @@ class PageBench {
   WireBlockReply Lookup(uint64_t key);
   // Until no demotion is due or under way.
   void Settle();
+  // Ends the NVMe tier in order, so that another bench may take its device. Nothing may follow.
+  void Close();
   HandClock& clock() { return clock_; }
   EngineStats stats() const { return engine_->stats(); }
 
@@ -62,6 +67,7 @@ class PageBench {
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<HostQueue> queue_;
   std::unique_ptr<LoopbackTransport> transport_;
+  std::unique_ptr<SegmentLog> log_;
   std::unique_ptr<Engine> engine_;
   std::vector<uint8_t> memory_;
   PeerId peer_;
