@@ -28,6 +28,11 @@ class IndexQueue {
     CRUMB_CHECK(!empty());
     return ring_[head_];
   }
+  // The one `place` behind the front.
+  uint32_t At(size_t place) const {
+    CRUMB_CHECK(place < size_);
+    return ring_[(head_ + place) % ring_.size()];
+  }
   uint32_t Pop() {
     const uint32_t index = Front();
     head_ = (head_ + 1) % ring_.size();

@@ -32,17 +32,19 @@ void Run(void* arg, uint32_t) noexcept {
   auto* pool_op = static_cast<PoolOp*>(arg);
   const RingOp& op = pool_op->op;
   const iovec vector = {op.data, op.bytes};
+  const iovec* vectors = op.vector_count > 0 ? op.vectors : &vector;
+  const int count = op.vector_count > 0 ? static_cast<int>(op.vector_count) : 1;
   const auto offset = static_cast<off_t>(op.offset);
   ssize_t result = 0;
   switch (op.op) {
     case IoOp::kRead:
-      result = ::preadv2(pool_op->fd, &vector, 1, offset, 0);
+      result = ::preadv2(pool_op->fd, vectors, count, offset, 0);
       break;
     case IoOp::kWrite:
-      result = ::pwritev2(pool_op->fd, &vector, 1, offset, 0);
+      result = ::pwritev2(pool_op->fd, vectors, count, offset, 0);
       break;
     case IoOp::kWriteDurable:
-      result = ::pwritev2(pool_op->fd, &vector, 1, offset, RWF_DSYNC);
+      result = ::pwritev2(pool_op->fd, vectors, count, offset, RWF_DSYNC);
       break;
     case IoOp::kSync:
       result = ::fdatasync(pool_op->fd);

@@ -5,6 +5,8 @@
 #ifndef CRUMB_STORAGE_DEVICE_RING_H_
 #define CRUMB_STORAGE_DEVICE_RING_H_
 
+#include <sys/uio.h>
+
 #include <cstdint>
 
 #include "cachesvc/base/status.h"
@@ -19,6 +21,9 @@ struct RingOp {
   uint8_t* data = nullptr;
   uint32_t bytes = 0;
   int buffer = -1;  // index of the registered slice that `data` lies in; -1: none
+  // Not 0: scattered memory instead of `data`, `bytes` in all; stays valid until the result.
+  const iovec* vectors = nullptr;
+  uint32_t vector_count = 0;
   uint64_t user_data = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -24,6 +25,7 @@ RingDevice::RingDevice(const RingDeviceOptions& options, std::unique_ptr<Ring> r
       bytes_(options.bytes),
       ring_(std::move(ring)),
       slots_(options.depth),
+      vectors_(size_t{options.depth} * kMergedRequestsMax),
       free_(options.depth),
       waiting_(options.depth),
       prepared_(options.depth),
@@ -83,6 +85,8 @@ bool RingDevice::Queue(const IoRequest& request) {
   Slot& slot = slots_[index];
   slot.request = request;
   slot.progress = {};
+  slot.alone = false;
+  slot.next = kNone;
   ++slot.use;
   ++used_;
   if (int error = CheckIoRequest(request, size_bytes(), options_.alignment); error != 0) {
@@ -94,25 +98,72 @@ bool RingDevice::Queue(const IoRequest& request) {
   return true;
 }
 
-bool RingDevice::PrepareSlot(uint32_t index) {
-  Slot& slot = slots_[index];
+bool RingDevice::Follows(const Slot& first, const Slot& second) const {
+  const uint32_t most = options_.merge_bytes_max;
+  return first.request.op == second.request.op && first.request.op != IoOp::kSync && !first.alone &&
+         !second.alone && first.request.bytes <= most && second.request.bytes <= most &&
+         first.request.offset + first.request.bytes == second.request.offset;
+}
+
+// Of the waiting slots, from the front: how many can go as one operation.
+uint32_t RingDevice::CountMergeable() const {
+  const size_t most = std::min<size_t>(waiting_.size(), kMergedRequestsMax);
+  uint64_t bytes = slots_[waiting_.Front()].request.bytes;
+  uint32_t count = 1;
+  while (count < most) {
+    const Slot& next = slots_[waiting_.At(count)];
+    bytes += next.request.bytes;
+    if (bytes > kMergedBytesMax || !Follows(slots_[waiting_.At(count - 1)], next)) break;
+    ++count;
+  }
+  return count;
+}
+
+// Chains the first `count` waiting slots behind the leader, the very first.
+void RingDevice::Gather(uint32_t leader, uint32_t count, RingOp* op) {
+  iovec* vectors = &vectors_[size_t{leader} * kMergedRequestsMax];
+  op->data = nullptr;
+  op->bytes = 0;
+  op->buffer = -1;
+  for (uint32_t i = 0; i < count; ++i) {
+    const IoRequest& request = slots_[waiting_.At(i)].request;
+    vectors[i] = {request.data, request.bytes};
+    op->bytes += request.bytes;
+  }
+  op->vectors = vectors;
+  op->vector_count = count;
+}
+
+bool RingDevice::PrepareFront() {
+  const uint32_t leader = waiting_.Front();
+  const uint32_t count = CountMergeable();
+  const Slot& slot = slots_[leader];
   RingOp op;
   op.op = slot.request.op;
-  op.user_data = UserData(index, slot.use);
+  op.user_data = UserData(leader, slot.use);
   if (op.op != IoOp::kSync) {
     op.offset = slot.request.offset + slot.progress.done;
     op.data = slot.request.data + slot.progress.done;
     op.bytes = slot.request.bytes - slot.progress.done;
     op.buffer = BufferOf(slot.request);
+    if (count > 1) Gather(leader, count, &op);
   }
   if (!ring_->Prepare(op)) return false;
-  slot.where = Where::kPrepared;
-  prepared_.Push(index);
+  prepared_.Push(leader);
+  uint32_t last = waiting_.Pop();
+  slots_[leader].where = Where::kPrepared;
+  for (uint32_t i = 1; i < count; ++i) {
+    const uint32_t index = waiting_.Pop();
+    slots_[index].where = Where::kMerged;
+    slots_[last].next = index;
+    last = index;
+  }
   return true;
 }
 
 void RingDevice::PrepareWaiting() {
-  while (!waiting_.empty() && PrepareSlot(waiting_.Front())) waiting_.Pop();
+  while (!waiting_.empty() && PrepareFront()) {
+  }
 }
 
 // One Ring::Submit (again only after a signal).
@@ -137,7 +188,15 @@ void RingDevice::HandOver() {
 void RingDevice::FailPrepared(int error) {
   ring_->Withdraw();
   refusals_ = 0;
-  while (!prepared_.empty()) Finish(prepared_.Pop(), error);
+  while (!prepared_.empty()) FinishChain(prepared_.Pop(), error);
+}
+
+void RingDevice::FinishChain(uint32_t leader, int error) {
+  for (uint32_t index = leader; index != kNone;) {
+    const uint32_t next = slots_[index].next;
+    Finish(index, error);
+    index = next;
+  }
 }
 
 void RingDevice::Submit() {
@@ -150,6 +209,7 @@ void RingDevice::Submit() {
 void RingDevice::Finish(uint32_t index, int error) {
   Slot& slot = slots_[index];
   slot.error = error;
+  slot.next = kNone;
   slot.where = Where::kFinished;
   finished_.Push(index);
 }
@@ -161,17 +221,50 @@ void RingDevice::OnResult(const RingResult& result) {
     ++unknown_results_;  // of a withdrawn or foreign operation: never counted for another one
     return;
   }
-  Slot& slot = slots_[index];
   --taken_;
-  const IoVerdict verdict =
-      AdvanceIo(slot.request, options_.alignment, result.result, &slot.progress);
-  if (verdict.step == IoStep::kResubmit) {
-    slot.where = Where::kWaiting;
-    waiting_.Push(static_cast<uint32_t>(index));
-    return;
+  const auto leader = static_cast<uint32_t>(index);
+  if (slots_[leader].next != kNone) {
+    OnMergedResult(leader, result.result);
+  } else {
+    Settle(leader, result.result);
   }
-  const int error = verdict.error != 0 ? verdict.error : DurabilityError(slot.request.op);
-  Finish(static_cast<uint32_t>(index), error);
+}
+
+void RingDevice::Settle(uint32_t index, int64_t result) {
+  Slot& slot = slots_[index];
+  const IoVerdict verdict = AdvanceIo(slot.request, options_.alignment, result, &slot.progress);
+  if (verdict.step == IoStep::kResubmit) return Again(index);
+  Finish(index, verdict.error != 0 ? verdict.error : DurabilityError(slot.request.op));
+}
+
+void RingDevice::Again(uint32_t index) {
+  Slot& slot = slots_[index];
+  slot.alone = true;
+  slot.next = kNone;
+  slot.where = Where::kWaiting;
+  waiting_.Push(index);
+}
+
+// Each request gets its part of the count. WHY again where there is none: an error, or an end, of
+// the whole says nothing about which of them it is; asked alone, each has an answer of its own.
+void RingDevice::OnMergedResult(uint32_t leader, int64_t result) {
+  int64_t total = 0;
+  for (uint32_t index = leader; index != kNone; index = slots_[index].next) {
+    total += slots_[index].request.bytes;
+  }
+  if (result > total) return FinishChain(leader, EIO);  // not believable
+  int64_t left = std::max<int64_t>(result, 0);
+  for (uint32_t index = leader; index != kNone;) {
+    const uint32_t next = slots_[index].next;
+    const int64_t part = std::min<int64_t>(left, slots_[index].request.bytes);
+    left -= part;
+    if (part > 0) {
+      Settle(index, part);
+    } else {
+      Again(index);
+    }
+    index = next;
+  }
 }
 
 // WHY at the completion: a name that is gone by then would make the answer a lie; fstat of an open

@@ -50,6 +50,8 @@ class UringRing final : public Ring {
 
  private:
   absl::Status CheckOperations();
+  void PrepareRead(io_uring_sqe* sqe, const RingOp& op) const;
+  void PrepareWrite(io_uring_sqe* sqe, const RingOp& op) const;
   void DrainEvent();
 
   int fd_;
@@ -84,9 +86,9 @@ absl::Status UringRing::Start(uint32_t depth) {
 absl::Status UringRing::CheckOperations() {
   io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
   if (probe == nullptr) return absl::UnavailableError("io_uring: this kernel cannot be probed");
-  constexpr std::array<int, 6> kNeeded = {IORING_OP_READ,  IORING_OP_WRITE,
-                                          IORING_OP_FSYNC, IORING_OP_READ_FIXED,
-                                          IORING_OP_NOP,   IORING_OP_WRITE_FIXED};
+  constexpr std::array<int, 8> kNeeded = {
+      IORING_OP_READ,       IORING_OP_WRITE,       IORING_OP_READV, IORING_OP_WRITEV,
+      IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC, IORING_OP_NOP};
   bool all = true;
   for (int op : kNeeded) all = all && io_uring_opcode_supported(probe, op) != 0;
   io_uring_free_probe(probe);
@@ -94,21 +96,38 @@ absl::Status UringRing::CheckOperations() {
   return absl::OkStatus();
 }
 
+void UringRing::PrepareRead(io_uring_sqe* sqe, const RingOp& op) const {
+  if (op.vector_count > 0) {
+    io_uring_prep_readv(sqe, fd_, op.vectors, op.vector_count, op.offset);
+  } else if (op.buffer >= 0) {
+    io_uring_prep_read_fixed(sqe, fd_, op.data, op.bytes, op.offset, op.buffer);
+  } else {
+    io_uring_prep_read(sqe, fd_, op.data, op.bytes, op.offset);
+  }
+}
+
+void UringRing::PrepareWrite(io_uring_sqe* sqe, const RingOp& op) const {
+  if (op.vector_count > 0) {
+    io_uring_prep_writev(sqe, fd_, op.vectors, op.vector_count, op.offset);
+  } else if (op.buffer >= 0) {
+    io_uring_prep_write_fixed(sqe, fd_, op.data, op.bytes, op.offset, op.buffer);
+  } else {
+    io_uring_prep_write(sqe, fd_, op.data, op.bytes, op.offset);
+  }
+  if (op.op == IoOp::kWriteDurable) sqe->rw_flags = RWF_DSYNC;
+}
+
 bool UringRing::Prepare(const RingOp& op) {
   if (unread_size_ == unread_.size()) return false;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   if (sqe == nullptr) return false;
-  const bool fixed = op.buffer >= 0;
   switch (op.op) {
     case IoOp::kRead:
-      fixed ? io_uring_prep_read_fixed(sqe, fd_, op.data, op.bytes, op.offset, op.buffer)
-            : io_uring_prep_read(sqe, fd_, op.data, op.bytes, op.offset);
+      PrepareRead(sqe, op);
       break;
     case IoOp::kWrite:
     case IoOp::kWriteDurable:
-      fixed ? io_uring_prep_write_fixed(sqe, fd_, op.data, op.bytes, op.offset, op.buffer)
-            : io_uring_prep_write(sqe, fd_, op.data, op.bytes, op.offset);
-      if (op.op == IoOp::kWriteDurable) sqe->rw_flags = RWF_DSYNC;
+      PrepareWrite(sqe, op);
       break;
     case IoOp::kSync:
       io_uring_prep_fsync(sqe, fd_, IORING_FSYNC_DATASYNC);
