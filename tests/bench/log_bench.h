@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "cachesvc/base/rng.h"
 #include "storage/device/aligned_buffer.h"
 #include "storage/device/file_device.h"
+#include "storage/device/stripe_set.h"
 #include "storage/segment/segment_log.h"
 
 namespace crumb::bench {
@@ -39,25 +41,49 @@ class CollectSink final : public SegmentLog::RecoverySink {
   std::vector<RecoveredRecord> records;
 };
 
-inline OpenLog OpenOrFail(const std::string& path, uint64_t bytes, const Clock& clock,
-                          CollectSink* sink) {
-  FileDeviceOptions device_options;
-  device_options.path = path;
-  device_options.bytes = bytes;
-  device_options.accept = &SegmentLog::CheckHead;
-  absl::StatusOr<FileDevice> device = OpenFileDevice(device_options);
+struct DiskOptions {
+  std::vector<std::string> paths;  // several are striped
+  uint64_t bytes = 0;              // for pages, over all of them
+  bool merge = true;
+  uint32_t unit_bytes = kStripeUnitBytes;
+};
+
+inline OpenLog OpenDeviceOrFail(const DiskOptions& disk) {
+  FileDeviceOptions file;
+  file.path = disk.paths.front();
+  file.bytes = disk.bytes;
+  file.accept = &SegmentLog::CheckHead;
+  if (!disk.merge) file.merge_bytes_max = 0;
+  const size_t members = disk.paths.size();
+  absl::StatusOr<FileDevice> device =
+      members == 1
+          ? OpenFileDevice(file)
+          : OpenStripeSet({.paths = disk.paths,
+                           .bytes = disk.bytes + members * (kStripeLabelBytes + disk.unit_bytes),
+                           .each = file,
+                           .unit_bytes = disk.unit_bytes});
   if (!device.ok()) Fail(device.status().ToString());
   OpenLog out;
   out.description = device->description;
   out.uring = device->uring;
   out.direct = device->direct;
   out.device = std::move(device->device);
+  return out;
+}
+
+inline void OpenLogOrFail(OpenLog* open, const Clock& clock, CollectSink* sink) {
   SegmentLogOptions options;
-  options.bytes_max = bytes;
+  options.bytes_max = open->device->size_bytes();
   absl::StatusOr<std::unique_ptr<SegmentLog>> log =
-      SegmentLog::Open(options, out.device.get(), &clock, sink);
+      SegmentLog::Open(options, open->device.get(), &clock, sink);
   if (!log.ok()) Fail(log.status().ToString());
-  out.log = *std::move(log);
+  open->log = *std::move(log);
+}
+
+inline OpenLog OpenOrFail(const std::string& path, uint64_t bytes, const Clock& clock,
+                          CollectSink* sink) {
+  OpenLog out = OpenDeviceOrFail({.paths = {path}, .bytes = bytes});
+  OpenLogOrFail(&out, clock, sink);
   return out;
 }
 
