@@ -22,7 +22,9 @@
 #include "absl/strings/str_replace.h"
 #include "cachesvc/server/config_file.h"
 #include "cachesvc/server/config_schema.h"
+#include "cachesvc/server/nvme_space.h"
 #include "cachesvc/server/windows.h"
+#include "storage/device/stripe_set.h"
 
 namespace crumb {
 namespace {
@@ -76,7 +78,11 @@ absl::Status AddFile(const ConfigInputs& inputs, Settings* settings) {
                ParseConfigFile(inputs.file_name, inputs.file_text));
   for (const ConfigEntry& entry : entries) {
     const std::string where = absl::StrCat(inputs.file_name, ":", entry.line);
-    if (FindKey(entry.key) == nullptr) return UnknownKey(where, entry.key);
+    const KeySpec* key = FindKey(entry.key);
+    if (key == nullptr) return UnknownKey(where, entry.key);
+    if (entry.list && key->list == nullptr) {
+      return KeyError(where, entry.key, "takes one value, not a list");
+    }
     (*settings)[entry.key] = {entry.value, where};
   }
   return absl::OkStatus();
@@ -134,10 +140,14 @@ absl::StatusOr<std::string> DefaultDataDir(const ConfigInputs& inputs, const Mac
   return absl::InvalidArgumentError("no default without HOME: set it");
 }
 
-absl::StatusOr<uint64_t> NvmeFreeBytes(const Config& config, const Machine& machine) {
-  CRUMB_ASSIGN(const Volume volume, machine.volume(config.nvme.path));
-  return volume.available_bytes +
-         machine.file_bytes(absl::StrCat(config.nvme.path, "/", kNvmeFileName));
+absl::StatusOr<NvmeSpace> NvmeSpaceOf(const Config& config, const Machine& machine) {
+  CRUMB_ASSIGN(const std::vector<NvmeShare> shares, NvmeShares(config.nvme.paths, machine));
+  return SumOfEqualShares(shares);
+}
+
+// What `nvme.bytes` gives to pages: several members have labels.
+uint64_t NvmeDataBytes(const NvmeConfig& nvme) {
+  return nvme.paths.size() > 1 ? StripeDataBytes(nvme.bytes, nvme.paths.size()) : nvme.bytes;
 }
 
 absl::StatusOr<HbmWanted> ParseHbm(const std::string& text) {
@@ -178,16 +188,18 @@ absl::StatusOr<std::string> ComputedDefault(absl::string_view key, const ConfigI
     return absl::StrCat(std::min(kThreadsDefaultMax, spare));
   }
   if (key == "nvme.bytes") {
-    CRUMB_ASSIGN(const uint64_t available, NvmeFreeBytes(*config, machine));
-    const uint64_t bytes = std::min(kDefaultNvmeBytes, available / 2) / kMiB * kMiB;
+    CRUMB_ASSIGN(const NvmeSpace space, NvmeSpaceOf(*config, machine));
+    const uint64_t bytes = std::min(kDefaultNvmeBytes, space.available_bytes / 2) / kMiB * kMiB;
     if (bytes >= kDefaultNvmeBytesMin) return FormatSize(bytes);
-    config->warnings.push_back(absl::StrCat(
-        "nvme.bytes: no NVMe tier: ", config->nvme.path, " has only ", FormatSize(available),
-        " free; set nvme.bytes, or nvme.path to a larger volume"));
+    config->warnings.push_back(
+        absl::StrCat("nvme.bytes: no NVMe tier: ", space.tightest, " has only ",
+                     FormatSize(space.available_bytes / config->nvme.paths.size()),
+                     " free; set nvme.bytes, or nvme.path to a larger volume"));
     return std::string("0");
   }
   if (key == "nvme.segment_bytes") {
-    const uint64_t wanted = std::bit_floor(std::max<uint64_t>(config->nvme.bytes / 16, kMiB));
+    const uint64_t wanted =
+        std::bit_floor(std::max<uint64_t>(NvmeDataBytes(config->nvme) / 16, kMiB));
     return FormatSize(std::min(kSegmentBytesDefaultMax, wanted));
   }
   return std::string();
@@ -311,32 +323,50 @@ class Checker {
       return Error("nvme.segment_bytes", "must be a power of two: 1MiB, 2MiB, 4MiB ... 256MiB");
     }
     if (nvme.bytes == 0) return absl::OkStatus();
-    const PathKind kind = machine_.path_kind(nvme.path);
+    for (const std::string& path : nvme.paths) CRUMB_TRY(CheckNvmePath(path));
+    if (NvmeDataBytes(nvme) < kSegmentsMin * nvme.segment_bytes) {
+      const uint64_t members = nvme.paths.size();
+      const uint64_t over = members > 1 ? members * (kStripeLabelBytes + kStripeUnitBytes) : 0;
+      return Error("nvme.bytes",
+                   absl::StrCat(FormatSize(nvme.bytes), members > 1 ? " over " : "",
+                                members > 1 ? absl::StrCat(members, " members") : std::string(),
+                                " is less than ", kSegmentsMin, " segments of ",
+                                FormatSize(nvme.segment_bytes), ": use at least ",
+                                FormatSize(kSegmentsMin * nvme.segment_bytes + over),
+                                ", or a smaller nvme.segment_bytes, or 0 for no NVMe tier"));
+    }
+    return CheckNvmeRoom();
+  }
+
+  absl::Status CheckNvmePath(const std::string& path) const {
+    const PathKind kind = machine_.path_kind(path);
     if (kind == PathKind::kFile || kind == PathKind::kOther) {
-      return Error("nvme.path", absl::StrCat(nvme.path,
+      return Error("nvme.path", absl::StrCat(path,
                                              " is neither a directory nor a block "
                                              "device: name a directory"));
     }
     if (kind == PathKind::kUnreadable) {
-      return Error("nvme.path", absl::StrCat(nvme.path,
-                                             " cannot be reached: check its "
-                                             "permissions and its parents"));
+      return Error("nvme.path",
+                   absl::StrCat(path, " cannot be reached: check its permissions and its parents"));
     }
-    if (nvme.bytes < kSegmentsMin * nvme.segment_bytes) {
+    return absl::OkStatus();
+  }
+
+  // Block devices have their say when they are opened: of several, the smallest counts.
+  absl::Status CheckNvmeRoom() const {
+    const NvmeConfig& nvme = config_.nvme;
+    const auto shares = NvmeShares(nvme.paths, machine_);
+    if (!shares.ok()) return Error("nvme.path", shares.status().message());
+    for (const NvmeShare& share : *shares) {
+      if (share.block_device || nvme.bytes / nvme.paths.size() <= share.available_bytes) continue;
+      const std::string part = nvme.paths.size() == 1
+                                   ? ""
+                                   : absl::StrCat(" (one of ", nvme.paths.size(), " parts of ",
+                                                  FormatSize(nvme.bytes), ")");
       return Error("nvme.bytes",
-                   absl::StrCat(FormatSize(nvme.bytes), " is less than ", kSegmentsMin,
-                                " segments of ", FormatSize(nvme.segment_bytes), ": use at least ",
-                                FormatSize(kSegmentsMin * nvme.segment_bytes),
-                                ", or a smaller nvme.segment_bytes, or 0 for no NVMe tier"));
-    }
-    if (kind == PathKind::kBlockDevice) return absl::OkStatus();
-    const absl::StatusOr<uint64_t> available = NvmeFreeBytes(config_, machine_);
-    if (!available.ok()) return Error("nvme.path", available.status().message());
-    if (nvme.bytes > *available) {
-      return Error("nvme.bytes",
-                   absl::StrCat(FormatSize(nvme.bytes), " is over the ", FormatSize(*available),
-                                " that the volume of ", nvme.path,
-                                " has free: use a smaller size or another nvme.path"));
+                   absl::StrCat(FormatSize(nvme.bytes / nvme.paths.size()), part, " is over the ",
+                                FormatSize(share.available_bytes), " that the volume of ",
+                                share.path, " has free: use a smaller size or another nvme.path"));
     }
     return absl::OkStatus();
   }
@@ -354,7 +384,9 @@ class Checker {
     }
     if (WasSaid("data_dir")) CRUMB_TRY(CheckParent("data_dir", config_.data_dir));
     if (config_.nvme.bytes != 0 && WasSaid("nvme.path")) {
-      CRUMB_TRY(CheckParent("nvme.path", config_.nvme.path));
+      for (const std::string& path : config_.nvme.paths) {
+        CRUMB_TRY(CheckParent("nvme.path", path));
+      }
     }
     return absl::OkStatus();
   }
@@ -419,9 +451,9 @@ absl::StatusOr<Config> LoadConfig(const ConfigInputs& inputs, const Machine& mac
     }
     uint64_t percent_of = machine.memory_bytes;
     if (absl::StartsWith(key.name, "nvme.") && key.kind == KeyKind::kSize) {
-      const absl::StatusOr<Volume> volume = machine.volume(config.nvme.path);
-      if (!volume.ok()) return KeyError("", "nvme.path", volume.status().message());
-      percent_of = volume->total_bytes;
+      const absl::StatusOr<NvmeSpace> space = NvmeSpaceOf(config, machine);
+      if (!space.ok()) return KeyError("", "nvme.path", space.status().message());
+      percent_of = space->total_bytes;
     }
     const absl::Status assigned = AssignKey(key, text, percent_of, config);
     if (!assigned.ok()) {

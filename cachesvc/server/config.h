@@ -39,8 +39,9 @@ struct PoolConfig {
 };
 
 struct NvmeConfig {
-  std::string path;    // a directory (holds pages.log) or a block device
-  uint64_t bytes = 0;  // hard cap; 0 = no NVMe tier
+  // Each a directory (holds pages.log) or a block device; several are striped.
+  std::vector<std::string> paths;
+  uint64_t bytes = 0;  // hard cap over all of them; 0 = no NVMe tier
   uint64_t segment_bytes = 0;
   std::string admission, promotion;  // all, seen; first, second
 };

@@ -98,17 +98,31 @@ class Flattener final : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     if (levels_.empty()) return;  // an empty document: all defaults
+    if (in_list_) return Fail(mark, absl::StrCat(Place(), "an empty item: remove it"));
     Level& level = levels_.back();
     if (!level.have_key) return Fail(mark, "a key is missing in front of the colon");
     FailAt(level.line,
            absl::StrCat(Path(), ": no value: give one, or remove the key for its default"));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Fail(mark, kNoAnchors); }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    Fail(mark, absl::StrCat(Place(), "takes one value, not a list"));
+    if (!error_.ok()) return;
+    if (anchor != 0) return Fail(mark, kNoAnchors);
+    if (levels_.empty() || !levels_.back().have_key || in_list_) {
+      return Fail(mark, absl::StrCat(Place(), "takes one value, not a list"));
+    }
+    in_list_ = true;
+    items_.clear();
   }
-  void OnSequenceEnd() override {}
+  void OnSequenceEnd() override {
+    if (!error_.ok()) return;
+    in_list_ = false;
+    Level& level = levels_.back();
+    AddEntry(
+        {.key = Path(), .value = absl::StrJoin(items_, "\n"), .line = level.line, .list = true});
+    level.have_key = false;
+  }
 
   void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -120,8 +134,12 @@ class Flattener final : public YAML::EventHandler {
     }
     Level& level = levels_.back();
     if (!level.have_key) return TakeKey(mark, value);
-    if (entries_.size() >= kConfigEntriesMax) return Fail(mark, "too many keys");
-    entries_.push_back({.key = Path(), .value = value, .line = mark.line + 1});
+    if (in_list_) {
+      if (items_.size() >= kConfigListMax) return Fail(mark, "a list is too long");
+      items_.push_back(value);
+      return;
+    }
+    AddEntry({.key = Path(), .value = value, .line = mark.line + 1});
     level.have_key = false;
   }
 
@@ -132,6 +150,7 @@ class Flattener final : public YAML::EventHandler {
     if (!levels_.empty() && !levels_.back().have_key) {
       return Fail(mark, "a key must be a plain word");
     }
+    if (in_list_) return Fail(mark, absl::StrCat(Place(), "a list takes plain values"));
     if (levels_.size() >= kConfigDepthMax)
       return Fail(mark, absl::StrCat(Place(), "nested too deep"));
     levels_.emplace_back();
@@ -153,6 +172,10 @@ class Flattener final : public YAML::EventHandler {
  private:
   static constexpr const char* kNoAnchors = "anchors and aliases are not allowed: repeat the value";
 
+  void AddEntry(ConfigEntry entry) {
+    if (entries_.size() >= kConfigEntriesMax) return FailAt(entry.line, "too many keys");
+    entries_.push_back(std::move(entry));
+  }
   void TakeKey(const YAML::Mark& mark, const std::string& key) {
     Level& level = levels_.back();
     level.key = key;
@@ -181,6 +204,8 @@ class Flattener final : public YAML::EventHandler {
   const std::string name_;
   std::vector<Level> levels_;
   std::vector<ConfigEntry> entries_;
+  bool in_list_ = false;
+  std::vector<std::string> items_;
   absl::Status error_;
 };
 

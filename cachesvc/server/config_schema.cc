@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cachesvc/base/rng.h"
+#include "storage/device/stripe_label.h"
 
 namespace crumb {
 namespace {
@@ -87,7 +88,10 @@ const KeySpec kKeys[] = {
      .fallback = "s3fifo",
      .choices = "s3fifo|lru",
      .text = CRUMB_TEXT(pool.policy)},
-    {.name = "nvme.path", .kind = KeyKind::kPath, .text = CRUMB_TEXT(nvme.path)},
+    {.name = "nvme.path",
+     .kind = KeyKind::kPaths,
+     .max = kStripeMembersMax,
+     .list = [](Config& c) -> std::vector<std::string>& { return c.nvme.paths; }},
     {.name = "nvme.bytes",
      .kind = KeyKind::kSize,
      .max = 1024 * kTiB,
@@ -384,8 +388,8 @@ absl::Status CheckText(const KeySpec& key, const std::string& text) {
     }
   }
   if (key.kind == KeyKind::kAddress && text != kOff) return ParseHostPort(text).status();
-  if (key.kind == KeyKind::kPath && !(key.choices != nullptr && text == key.choices) &&
-      !text.starts_with('/')) {
+  const bool path = key.kind == KeyKind::kPath || key.kind == KeyKind::kPaths;
+  if (path && !(key.choices != nullptr && text == key.choices) && !text.starts_with('/')) {
     return ValueError(text, "must be an absolute path: start it with /");
   }
   return absl::OkStatus();
@@ -395,6 +399,54 @@ absl::Status CheckText(const KeySpec& key, const std::string& text) {
 std::string PlainPath(const std::string& text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '/', absl::SkipEmpty());
   return absl::StrCat("/", absl::StrJoin(parts, "/"));
+}
+
+// A line each. In one line "/a,/b" and "/a, /b" are two paths, "/a,b" is one: only what starts with
+// / begins another.
+std::vector<std::string> SplitPaths(absl::string_view text) {
+  std::vector<std::string> paths;
+  size_t begin = 0;
+  for (size_t end = text.find_first_of(",\n"); end != absl::string_view::npos;
+       end = text.find_first_of(",\n", end + 1)) {
+    size_t next = end + 1;
+    if (text[end] == ',') {
+      next = text.find_first_not_of(' ', next);
+      if (next == absl::string_view::npos || text[next] != '/') continue;
+    }
+    paths.emplace_back(text.substr(begin, end - begin));
+    begin = next;
+  }
+  paths.emplace_back(text.substr(begin));
+  return paths;
+}
+
+absl::Status AssignPaths(const KeySpec& key, const std::string& text, Config& config) {
+  std::vector<std::string> paths = SplitPaths(text);
+  if (paths.size() > key.max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(paths.size(), " paths are too many: ", key.max, " are possible"));
+  }
+  for (size_t i = 0; i < paths.size(); ++i) {
+    CRUMB_TRY(CheckText(key, paths[i]));
+    paths[i] = PlainPath(paths[i]);
+    if (std::find(paths.begin(), paths.begin() + static_cast<ptrdiff_t>(i), paths[i]) !=
+        paths.begin() + static_cast<ptrdiff_t>(i)) {
+      return ValueError(paths[i], "is named twice: name each place once");
+    }
+  }
+  key.list(config) = std::move(paths);
+  return absl::OkStatus();
+}
+
+// YAML would read some paths and texts as something else.
+std::string Quoted(absl::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out.push_back('\\');
+    out.push_back(c);
+  }
+  out.push_back('"');
+  return out;
 }
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -516,6 +568,7 @@ absl::Status AssignKey(const KeySpec& key, const std::string& text, uint64_t per
     key.flag(config) = text == "true";
     return absl::OkStatus();
   }
+  if (key.list != nullptr) return AssignPaths(key, text, config);
   CRUMB_TRY(CheckText(key, text));
   key.text(config) = key.kind == KeyKind::kPath && text.starts_with('/') ? PlainPath(text) : text;
   return absl::OkStatus();
@@ -524,16 +577,19 @@ absl::Status AssignKey(const KeySpec& key, const std::string& text, uint64_t per
 std::string PrintKey(const KeySpec& key, Config fields) {
   if (key.number != nullptr) return FormatNumber(key.kind, key.number(fields));
   if (key.flag != nullptr) return key.flag(fields) ? "true" : "false";
+  if (key.list != nullptr) {
+    const std::vector<std::string>& paths = key.list(fields);
+    if (paths.size() == 1) return Quoted(paths.front());
+    return absl::StrCat("[",
+                        absl::StrJoin(paths, ", ",
+                                      [](std::string* out, const std::string& path) {
+                                        absl::StrAppend(out, Quoted(path));
+                                      }),
+                        "]");
+  }
   const std::string& text = key.text(fields);
   if (key.kind == KeyKind::kChoice || key.kind == KeyKind::kAddress) return text;
-  // Paths and free text are quoted: YAML would read some of them as something else.
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out.push_back('\\');
-    out.push_back(c);
-  }
-  out.push_back('"');
-  return out;
+  return Quoted(text);
 }
 
 }  // namespace crumb

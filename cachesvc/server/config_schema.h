@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -22,6 +23,7 @@ enum class KeyKind : uint8_t {
   kChoice,    // one of `choices`, separated by |
   kAddress,   // HOST:PORT or off
   kPath,      // absolute
+  kPaths,     // a list of these, or one
 };
 
 struct KeySpec {
@@ -35,6 +37,7 @@ struct KeySpec {
   uint64_t& (*number)(Config&) = nullptr;
   std::string& (*text)(Config&) = nullptr;
   bool& (*flag)(Config&) = nullptr;
+  std::vector<std::string>& (*list)(Config&) = nullptr;  // kPaths; `max` bounds their number
 };
 
 absl::Span<const KeySpec> ConfigKeys();

@@ -74,7 +74,7 @@ struct Daemon::Impl {
   // Declared in the order in which they are made; destroyed in reverse.
   StartWatch watch;
   DataDir data_dir;
-  Directory nvme_dir;
+  std::vector<Directory> nvme_dirs;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Catalog> catalog;
   LayoutTable layouts;
@@ -108,7 +108,7 @@ struct Daemon::Impl {
   absl::Status OpenGpu();
   absl::Status PrepareGpu(int device);
   void LookAfterGpu(const absl::Status& links);
-  absl::StatusOr<std::string> NvmeFile();
+  absl::StatusOr<std::vector<std::string>> NvmeFiles();
   absl::Status StartShard();
   void StartControl();
   void Tick();
@@ -156,16 +156,22 @@ void Daemon::Impl::LookAfterGpu(const absl::Status& links) {
   [[maybe_unused]] const ssize_t wrote = write(fault.get(), &one, sizeof(one));
 }
 
-// The log's file, its folder made; empty if there is no NVMe tier.
-absl::StatusOr<std::string> Daemon::Impl::NvmeFile() {
-  if (config.nvme.bytes == 0) return std::string();
-  if (DetectMachine().path_kind(config.nvme.path) == PathKind::kBlockDevice) {
-    return config.nvme.path;
+// The log's files, their folders made; none if there is no NVMe tier.
+absl::StatusOr<std::vector<std::string>> Daemon::Impl::NvmeFiles() {
+  std::vector<std::string> files;
+  if (config.nvme.bytes == 0) return files;
+  const Machine machine = DetectMachine();
+  for (const std::string& path : config.nvme.paths) {
+    if (machine.path_kind(path) == PathKind::kBlockDevice) {
+      files.push_back(path);
+      continue;
+    }
+    absl::StatusOr<Directory> folder = Directory::Open(path);
+    if (!folder.ok()) return Named("nvme.path", folder.status());
+    nvme_dirs.push_back(*std::move(folder));
+    files.push_back(absl::StrCat(path, "/", kNvmeFileName));
   }
-  absl::StatusOr<Directory> folder = Directory::Open(config.nvme.path);
-  if (!folder.ok()) return Named("nvme.path", folder.status());
-  nvme_dir = *std::move(folder);
-  return absl::StrCat(config.nvme.path, "/", kNvmeFileName);
+  return files;
 }
 
 absl::Status Daemon::Impl::StartShard() {
@@ -176,14 +182,14 @@ absl::Status Daemon::Impl::StartShard() {
   absl::StatusOr<ClusterSecret> secret = LoadOrMakeSecret(data_dir.directory());
   if (!secret.ok()) return Named("data_dir", secret.status());
   CRUMB_ASSIGN(staging, StagingPool::Create(config.limits.staging_bytes));
-  CRUMB_ASSIGN(std::string nvme_file, NvmeFile());
+  CRUMB_ASSIGN(std::vector<std::string> nvme_files, NvmeFiles());
   CRUMB_ASSIGN(shard, Shard::Start({.config = &config,
                                     .secret = *secret,
                                     .clock = &clock,
                                     .staging = staging.get(),
                                     .watch = &watch,
                                     .gpu = gpu.get(),
-                                    .nvme_file = std::move(nvme_file)},
+                                    .nvme_files = std::move(nvme_files)},
                                    &report));
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -65,13 +67,32 @@ uint32_t CgroupCores(const std::string& group) {
   return limit;
 }
 
+// A block device is a volume of its own; absent for anything else.
+std::optional<Volume> BlockDeviceVolume(const struct stat& info) {
+  if (!S_ISBLK(info.st_mode)) return std::nullopt;
+  constexpr uint64_t kSectorBytes = 512;
+  const std::string text = ReadSmallFile(
+      absl::StrCat("/sys/dev/block/", major(info.st_rdev), ":", minor(info.st_rdev), "/size"));
+  uint64_t sectors = 0;
+  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &sectors)) return std::nullopt;
+  const uint64_t bytes = sectors * kSectorBytes;
+  return Volume{.total_bytes = bytes, .available_bytes = bytes, .id = info.st_rdev};
+}
+
 absl::StatusOr<Volume> VolumeOf(const std::string& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) == 0) {
+    if (const std::optional<Volume> device = BlockDeviceVolume(facts)) return *device;
+  }
   std::string at = path;
   for (int depth = 0; depth < kPathDepthMax; ++depth) {
     struct statvfs info {};
-    if (statvfs(at.empty() ? "/" : at.c_str(), &info) == 0) {
+    const char* place = at.empty() ? "/" : at.c_str();
+    if (statvfs(place, &info) == 0 && stat(place, &facts) == 0) {
       const uint64_t unit = info.f_frsize;
-      return Volume{.total_bytes = info.f_blocks * unit, .available_bytes = info.f_bavail * unit};
+      return Volume{.total_bytes = info.f_blocks * unit,
+                    .available_bytes = info.f_bavail * unit,
+                    .id = facts.st_dev};
     }
     if (errno != ENOENT && errno != ENOTDIR) break;
     if (at.empty()) break;

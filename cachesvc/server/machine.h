@@ -16,6 +16,7 @@ namespace crumb {
 struct Volume {
   uint64_t total_bytes = 0;
   uint64_t available_bytes = 0;  // for this user
+  uint64_t id = 0;               // which volume: equal for paths that share one
 };
 
 enum class PathKind : uint8_t { kAbsent, kDirectory, kFile, kBlockDevice, kOther, kUnreadable };
@@ -27,7 +28,8 @@ struct Machine {
   bool root = false;
   bool built_with_cuda = false;
   std::vector<std::string> codec_backends = {"reference"};  // that this processor runs
-  // The volume that holds `path`, or would hold it: asks the nearest existing parent.
+  // The volume that holds `path`, or would hold it: asks the nearest existing parent. Of a block
+  // device: itself.
   std::function<absl::StatusOr<Volume>(const std::string& path)> volume;
   // Bytes that the file at `path` holds already (0 if absent).
   std::function<uint64_t(const std::string& path)> file_bytes;

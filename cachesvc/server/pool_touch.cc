@@ -24,8 +24,8 @@ bool MayPin(MutableBytes memory) {
 }
 
 absl::Status TouchPool(MutableBytes memory, StartWatch* watch) {
-  // WHY huge pages where the kernel has them: all of it will be resident anyway, and the kernel cuts
-  // a disk request into as many pieces as its memory has.
+  // WHY huge pages where the kernel has them: all of it will be resident anyway, and the kernel
+  // cuts a disk request into as many pieces as its memory has.
   ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   for (uint64_t at = 0; at < memory.size(); at += kChunkBytes) {
     CRUMB_TRY(watch->Check());

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cachesvc/base/loop.h"
 #include "cachesvc/net/loopback_transport.h"
 #include "cachesvc/server/pool_touch.h"
@@ -18,6 +19,7 @@
 #include "gpu/device/host_queue.h"
 #include "gpu/pool/page_pool.h"
 #include "storage/device/file_device.h"
+#include "storage/device/stripe_set.h"
 #include "storage/segment/segment_log.h"
 
 namespace crumb {
@@ -48,11 +50,26 @@ class CountingSink final : public SegmentLog::RecoverySink {
   std::map<RecoveredKind, uint64_t>* counts_;
 };
 
-std::string CutWarning(const std::string& file, uint64_t bytes, uint64_t missing) {
-  return absl::StrCat("nvme.path: ", file, ": the file was cut: it had ", bytes,
-                      " bytes where its superblock says ", bytes + missing,
+std::string CutWarning(const std::vector<std::string>& files, uint64_t bytes, uint64_t missing) {
+  return absl::StrCat("nvme.path: ", absl::StrJoin(files, ", "), ": the file was cut: it had ",
+                      bytes, " bytes where its superblock says ", bytes + missing,
                       ": pages that lay beyond are misses, it has its full length again: restore "
                       "it from a copy (daemon stopped) if they matter, and find what cut it");
+}
+
+absl::Status AcceptLogAlone(Bytes head) {
+  CRUMB_TRY(RefuseStripeMember(head));
+  return SegmentLog::CheckHead(head);
+}
+
+absl::StatusOr<FileDevice> OpenNvme(const std::vector<std::string>& files, uint64_t bytes) {
+  if (files.size() > 1) {
+    return OpenStripeSet(
+        {.paths = files, .bytes = bytes, .each = {.accept = &SegmentLog::CheckHead}});
+  }
+  return OpenFileDevice({.path = files.front(),
+                         .bytes = bytes / kPageAlignment * kPageAlignment,
+                         .accept = &AcceptLogAlone});
 }
 
 EngineLimits LimitsOf(const Config& config) {
@@ -169,15 +186,12 @@ absl::Status Shard::Impl::AttachGpu() {
 
 absl::Status Shard::Impl::OpenLog(ShardReport* report) {
   const Config& config = *options.config;
-  if (options.nvme_file.empty()) {
+  if (options.nvme_files.empty()) {
     report->nvme = "off: nvme.bytes is 0";
     return absl::OkStatus();
   }
   options.watch->Say("opening the file of the NVMe tier");
-  absl::StatusOr<FileDevice> opened =
-      OpenFileDevice({.path = options.nvme_file,
-                      .bytes = config.nvme.bytes / kPageAlignment * kPageAlignment,
-                      .accept = &SegmentLog::CheckHead});
+  absl::StatusOr<FileDevice> opened = OpenNvme(options.nvme_files, config.nvme.bytes);
   if (!opened.ok()) {
     return absl::Status(opened.status().code(),
                         absl::StrCat("nvme.path: ", opened.status().message()));
@@ -195,13 +209,14 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
                         .stop = options.watch->flag()},
                        device.device.get(), options.clock, &sink);
   if (!log_or.ok()) {
-    return absl::Status(log_or.status().code(), absl::StrCat("nvme.path: ", options.nvme_file, ": ",
-                                                             log_or.status().message()));
+    return absl::Status(log_or.status().code(),
+                        absl::StrCat("nvme.path: ", absl::StrJoin(options.nvme_files, ", "), ": ",
+                                     log_or.status().message()));
   }
   log = *std::move(log_or);
   report->recovery = log->stats();
   if (const uint64_t missing = report->recovery.bytes_missing; missing != 0) {
-    report->warnings.push_back(CutWarning(options.nvme_file, device.bytes_before, missing));
+    report->warnings.push_back(CutWarning(options.nvme_files, device.bytes_before, missing));
   }
   engine->SetLog(log.get());
   return absl::OkStatus();

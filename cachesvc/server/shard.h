@@ -30,8 +30,8 @@ struct ShardOptions {
   const Clock* clock = nullptr;
   StagingPool* staging = nullptr;
   StartWatch* watch = nullptr;
-  GpuService* gpu = nullptr;  // may be off
-  std::string nvme_file;      // empty: no NVMe tier
+  GpuService* gpu = nullptr;            // may be off
+  std::vector<std::string> nvme_files;  // none: no NVMe tier; several are striped
 };
 
 // What a posted function gets to see, on the shard thread.

@@ -46,22 +46,7 @@ absl::Status OpenError(const std::string& path, int error) {
   }
 }
 
-struct Opened {
-  DeviceFd fd;
-  bool created = false;
-};
-
-absl::StatusOr<Opened> OpenOrCreate(const std::string& path) {
-  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-  Opened out;
-  out.fd = DeviceFd(::open(path.c_str(), kFlags));
-  if (out.fd.valid()) return out;
-  if (errno != ENOENT) return OpenError(path, errno);
-  out.fd = DeviceFd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, kMode));
-  if (!out.fd.valid()) return OpenError(path, errno);
-  out.created = true;
-  return out;
-}
+constexpr int kOpenFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
 
 // WHY wait at all: writes of a killed predecessor may still be in the kernel, and they hold its
 // lock; a successor must not read around them.
@@ -89,23 +74,6 @@ absl::Status CheckStillThere(const std::string& path, const struct stat& opened)
   }
   return absl::UnavailableError(
       absl::StrCat(path, ": was replaced while it was opened: try again"));
-}
-
-absl::Status AskOwner(const FileDeviceOptions& options, int fd, uint64_t file_bytes) {
-  if (options.accept == nullptr || file_bytes == 0) return absl::OkStatus();
-  AlignedBuffer head(kFileHeadBytes);
-  const uint64_t want = std::min<uint64_t>(file_bytes, kFileHeadBytes);
-  uint64_t have = 0;
-  for (int i = 0; i < kInterruptsMax && have < want; ++i) {
-    const ssize_t got = ::pread(fd, head.data() + have, want - have, static_cast<off_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::UnavailableError(absl::StrCat(options.path, ": ", Why(errno)));
-    if (got == 0) break;
-    have += static_cast<uint64_t>(got);
-  }
-  const absl::Status status = options.accept(Bytes(head.data(), have));
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(options.path, ": ", status.message()));
 }
 
 absl::Status NoRoom(const FileDeviceOptions& options, int error) {
@@ -152,10 +120,9 @@ absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataF
   return absl::OkStatus();
 }
 
-absl::Status CheckBlockDevice(const FileDeviceOptions& options, int fd) {
-  const off_t end = ::lseek(fd, 0, SEEK_END);
-  if (end >= 0 && static_cast<uint64_t>(end) >= options.bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(options.path, ": the block device has ", end,
+absl::Status CheckBlockDevice(const FileDeviceOptions& options, uint64_t bytes) {
+  if (bytes >= options.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(options.path, ": the block device has ", bytes,
                                                  " bytes, ", options.bytes, " are asked for"));
 }
 
@@ -187,59 +154,123 @@ absl::Status MakeNameDurable(const std::string& path) {
   return absl::UnavailableError(absl::StrCat(folder.string(), ": fsync: ", Why(errno)));
 }
 
-absl::Status Prepare(const FileDeviceOptions& options, const struct stat& info, DataFile* file) {
+absl::Status Prepare(const FileDeviceOptions& options, const FoundFile& found, DataFile* file) {
   const int fd = file->fd.get();
-  const auto bytes_before = static_cast<uint64_t>(info.st_size);
-  CRUMB_TRY(AskOwner(options, fd, file->block_device ? options.bytes : bytes_before));
   if (file->block_device) {
-    CRUMB_TRY(CheckBlockDevice(options, fd));
+    CRUMB_TRY(CheckBlockDevice(options, found.bytes));
     file->preallocated = true;
   } else {
-    if ((info.st_mode & 07777) != kMode && ::fchmod(fd, kMode) != 0) {
+    if (found.mode != kMode && ::fchmod(fd, kMode) != 0) {
       return absl::PermissionDeniedError(
           absl::StrCat(options.path, ": cannot be made private (mode 0600): ", Why(errno)));
     }
-    file->bytes_before = bytes_before;
-    CRUMB_TRY(Size(options, bytes_before, file));
+    file->bytes_before = found.bytes;
+    CRUMB_TRY(Size(options, found.bytes, file));
     if (::fsync(fd) != 0) {
       return absl::UnavailableError(absl::StrCat(options.path, ": fsync: ", Why(errno)));
     }
-    if (bytes_before == 0) CRUMB_TRY(MakeNameDurable(options.path));
+    if (found.bytes == 0) CRUMB_TRY(MakeNameDurable(options.path));
   }
   ProbeDirect(options, file);
   return absl::OkStatus();
 }
 
+// Locks what was opened and says what it is.
+absl::StatusOr<FoundFile> Describe(const FileDeviceOptions& options, DeviceFd fd) {
+  FoundFile found;
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return OpenError(options.path, errno);
+  found.block_device = S_ISBLK(info.st_mode);
+  if (!S_ISREG(info.st_mode) && !found.block_device) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.path, ": is neither a regular file nor a block device"));
+  }
+  CRUMB_TRY(Lock(options.path, fd.get(), options.lock_wait_ms));
+  // The size may have changed while another process held the lock.
+  if (::fstat(fd.get(), &info) != 0) return OpenError(options.path, errno);
+  CRUMB_TRY(CheckStillThere(options.path, info));
+  found.mode = info.st_mode & 07777;
+  found.bytes = static_cast<uint64_t>(info.st_size);
+  if (found.block_device) {
+    const off_t end = ::lseek(fd.get(), 0, SEEK_END);
+    if (end < 0) return OpenError(options.path, errno);
+    found.bytes = static_cast<uint64_t>(end);
+  }
+  found.fd = std::move(fd);
+  return found;
+}
+
+absl::Status AskOwner(const FileDeviceOptions& options, const FoundFile& found) {
+  if (options.accept == nullptr || found.bytes == 0) return absl::OkStatus();
+  AlignedBuffer head(kFileHeadBytes);
+  CRUMB_ASSIGN(const uint64_t have, ReadFound(options.path, found, 0, head.span()));
+  const absl::Status status = options.accept(Bytes(head.data(), have));
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(options.path, ": ", status.message()));
+}
+
 }  // namespace
+
+absl::StatusOr<FoundFile> FindDataFile(const FileDeviceOptions& options) {
+  DeviceFd fd(::open(options.path.c_str(), kOpenFlags));
+  if (fd.valid()) return Describe(options, std::move(fd));
+  if (errno != ENOENT) return OpenError(options.path, errno);
+  return FoundFile{};
+}
+
+absl::StatusOr<uint64_t> ReadFound(const std::string& path, const FoundFile& found, uint64_t offset,
+                                   MutableBytes out) {
+  uint64_t have = 0;
+  for (int interrupts = 0; interrupts < kInterruptsMax && have < out.size();) {
+    const ssize_t got = ::pread(found.fd.get(), out.data() + have, out.size() - have,
+                                static_cast<off_t>(offset + have));
+    if (got < 0 && errno == EINTR) {
+      ++interrupts;
+      continue;
+    }
+    if (got < 0) return absl::UnavailableError(absl::StrCat(path, ": ", Why(errno)));
+    if (got == 0) break;
+    have += static_cast<uint64_t>(got);
+  }
+  return have;
+}
+
+absl::StatusOr<DataFile> TakeDataFile(const FileDeviceOptions& options, FoundFile found) {
+  const bool create = !found.fd.valid();
+  if (create) {
+    DeviceFd fd(::open(options.path.c_str(), kOpenFlags | O_CREAT | O_EXCL, kMode));
+    if (!fd.valid()) return OpenError(options.path, errno);
+    absl::StatusOr<FoundFile> made = Describe(options, std::move(fd));
+    if (!made.ok()) ::unlink(options.path.c_str());
+    if (!made.ok()) return made.status();
+    found = *std::move(made);
+  }
+  DataFile file;
+  file.created = create;
+  file.block_device = found.block_device;
+  file.fd = std::move(found.fd);
+  const absl::Status status = Prepare(options, found, &file);
+  if (!status.ok() && create) ::unlink(options.path.c_str());
+  if (!status.ok()) return status;
+  return file;
+}
 
 absl::Status ResizeDataFile(const FileDeviceOptions& options, int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return absl::UnavailableError(Why(errno));
-  if (S_ISBLK(info.st_mode)) return CheckBlockDevice(options, fd);
+  if (S_ISBLK(info.st_mode)) {
+    const off_t end = ::lseek(fd, 0, SEEK_END);
+    return CheckBlockDevice(options, end < 0 ? 0 : static_cast<uint64_t>(end));
+  }
   CRUMB_TRY(Allocate(options, static_cast<uint64_t>(info.st_size), fd).status());
   if (::fsync(fd) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(options.path, ": fsync: ", Why(errno)));
 }
 
 absl::StatusOr<DataFile> OpenDataFile(const FileDeviceOptions& options) {
-  CRUMB_ASSIGN(Opened opened, OpenOrCreate(options.path));
-  DataFile file;
-  file.fd = std::move(opened.fd);
-  struct stat info {};
-  if (::fstat(file.fd.get(), &info) != 0) return OpenError(options.path, errno);
-  file.block_device = S_ISBLK(info.st_mode);
-  if (!S_ISREG(info.st_mode) && !file.block_device) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options.path, ": is neither a regular file nor a block device"));
-  }
-  CRUMB_TRY(Lock(options.path, file.fd.get(), options.lock_wait_ms));
-  // The size may have changed while another process held the lock.
-  if (::fstat(file.fd.get(), &info) != 0) return OpenError(options.path, errno);
-  CRUMB_TRY(CheckStillThere(options.path, info));
-  const absl::Status status = Prepare(options, info, &file);
-  if (!status.ok() && opened.created) ::unlink(options.path.c_str());
-  if (!status.ok()) return status;
-  return file;
+  CRUMB_ASSIGN(FoundFile found, FindDataFile(options));
+  CRUMB_TRY(AskOwner(options, found));
+  return TakeDataFile(options, std::move(found));
 }
 
 }  // namespace crumb

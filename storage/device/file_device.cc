@@ -25,7 +25,8 @@ class OwningDevice final : public BlockDevice {
         device_({.bytes = file.bytes,
                  .alignment = kAlignment,
                  .depth = file.depth,
-                 .named_fd = fd_.get()},
+                 .named_fd = fd_.get(),
+                 .merge_bytes_max = file.merge_bytes_max},
                 std::move(ring)) {}
 
   uint64_t size_bytes() const override { return device_.size_bytes(); }
@@ -46,7 +47,9 @@ class OwningDevice final : public BlockDevice {
   RingDevice device_;
 };
 
-absl::Status CheckOptions(const FileDeviceOptions& options) {
+}  // namespace
+
+absl::Status CheckFileOptions(const FileDeviceOptions& options) {
   if (options.path.empty()) return absl::InvalidArgumentError("the path of the data file is empty");
   std::string problem;
   if (options.bytes == 0 || options.bytes % kAlignment != 0 || options.bytes > (1ull << 60)) {
@@ -66,7 +69,7 @@ absl::Status CheckOptions(const FileDeviceOptions& options) {
 absl::Status OwningDevice::Resize(uint64_t bytes) {
   FileDeviceOptions wanted = file_;
   wanted.bytes = bytes;
-  CRUMB_TRY(CheckOptions(wanted));
+  CRUMB_TRY(CheckFileOptions(wanted));
   const uint64_t before = size_bytes();
   if (bytes < before) CRUMB_TRY(device_.Resize(bytes));
   const absl::Status status = ResizeDataFile(wanted, fd_.get());
@@ -75,11 +78,7 @@ absl::Status OwningDevice::Resize(uint64_t bytes) {
   return status;
 }
 
-}  // namespace
-
-absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
-  CRUMB_TRY(CheckOptions(options));
-  CRUMB_ASSIGN(DataFile file, OpenDataFile(options));
+FileDevice MakeFileDevice(const FileDeviceOptions& options, DataFile file) {
   FileDevice out;
   out.direct = file.direct;
   out.preallocated = file.preallocated;
@@ -102,6 +101,12 @@ absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
       out.preallocated ? "preallocated" : absl::StrCat("sparse (", file.allocation_note, ")"));
   out.device = std::make_unique<OwningDevice>(options, std::move(file.fd), *std::move(ring));
   return out;
+}
+
+absl::StatusOr<FileDevice> OpenFileDevice(const FileDeviceOptions& options) {
+  CRUMB_TRY(CheckFileOptions(options));
+  CRUMB_ASSIGN(DataFile file, OpenDataFile(options));
+  return MakeFileDevice(options, std::move(file));
 }
 
 }  // namespace crumb

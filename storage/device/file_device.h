@@ -26,9 +26,10 @@ struct FileDeviceOptions {
   absl::Status (*accept)(Bytes head) = nullptr;
   uint32_t lock_wait_ms = 2000;  // a killed predecessor's last writes may still be under way
   uint32_t pool_threads = 4;     // of the fallback
-  bool allow_uring = true;       // false: as if io_uring_setup were refused
-  bool allow_direct = true;      // false: as if O_DIRECT were refused
-  bool allow_fallocate = true;   // false: as if fallocate were not supported
+  uint32_t merge_bytes_max = 64 * 1024;  // RingDeviceOptions
+  bool allow_uring = true;               // false: as if io_uring_setup were refused
+  bool allow_direct = true;              // false: as if O_DIRECT were refused
+  bool allow_fallocate = true;           // false: as if fallocate were not supported
 };
 
 struct FileDevice {

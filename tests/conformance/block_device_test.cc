@@ -1,5 +1,6 @@
 // The contract of BlockDevice, over every implementation: io_uring and thread pool on a real file
-// (O_DIRECT and page cache), memory, the fault decorator without faults, and the simulator's disk.
+// (O_DIRECT and page cache), memory, the fault decorator without faults, the simulator's disk, and
+// stripes over files and over memory.
 // One thread.
 #include "storage/device/block_device.h"
 
@@ -23,6 +24,8 @@
 #include "storage/device/fault_device.h"
 #include "storage/device/file_device.h"
 #include "storage/device/mem_device.h"
+#include "storage/device/stripe_device.h"
+#include "storage/device/stripe_set.h"
 #include "tests/sim/sim_disk.h"
 
 namespace crumb {
@@ -36,12 +39,20 @@ constexpr int kPatienceMs = 10'000;
 // A device and whatever it stands on.
 struct Fixture {
   std::string skip;
-  std::string path;
+  std::vector<std::string> paths;
   std::unique_ptr<BlockDevice> inner, device;
   virtual ~Fixture() {
     device.reset();
     inner.reset();
-    if (!path.empty()) ::unlink(path.c_str());
+    for (const std::string& path : paths) ::unlink(path.c_str());
+  }
+  std::string NewPath() {
+    std::string pattern = "/tmp/crumb-device-XXXXXX";
+    const int fd = ::mkstemp(pattern.data());
+    EXPECT_GE(fd, 0);
+    ::close(fd);
+    paths.push_back(pattern);
+    return pattern;
   }
 };
 
@@ -52,11 +63,7 @@ struct Case {
 
 std::unique_ptr<Fixture> MakeFile(FileDeviceOptions options) {
   auto fixture = std::make_unique<Fixture>();
-  std::string pattern = "/tmp/crumb-device-XXXXXX";
-  const int fd = ::mkstemp(pattern.data());
-  EXPECT_GE(fd, 0);
-  ::close(fd);
-  fixture->path = options.path = pattern;
+  options.path = fixture->NewPath();
   options.bytes = kBytes;
   options.depth = kDepth;
   absl::StatusOr<FileDevice> opened = OpenFileDevice(options);
@@ -64,6 +71,37 @@ std::unique_ptr<Fixture> MakeFile(FileDeviceOptions options) {
   if (!opened.ok()) return fixture;
   if (options.allow_uring && !opened->uring) fixture->skip = opened->description;
   fixture->device = std::move(opened->device);
+  return fixture;
+}
+
+constexpr size_t kMembers = 2;
+constexpr uint32_t kUnit = 64 << 10;
+
+std::unique_ptr<Fixture> MakeStripedFiles(FileDeviceOptions each) {
+  auto fixture = std::make_unique<Fixture>();
+  StripeSetOptions options;
+  for (size_t i = 0; i < kMembers; ++i) options.paths.push_back(fixture->NewPath());
+  options.bytes = kBytes + kMembers * kStripeLabelBytes;
+  options.unit_bytes = kUnit;
+  options.each = each;
+  options.each.depth = kDepth;
+  absl::StatusOr<FileDevice> opened = OpenStripeSet(options);
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  if (!opened.ok()) return fixture;
+  if (each.allow_uring && !opened->uring) fixture->skip = opened->description;
+  fixture->device = std::move(opened->device);
+  return fixture;
+}
+
+std::unique_ptr<Fixture> MakeStripedMem() {
+  auto fixture = std::make_unique<Fixture>();
+  std::vector<std::unique_ptr<BlockDevice>> members;
+  for (size_t i = 0; i < kMembers; ++i) {
+    members.push_back(
+        std::make_unique<MemDevice>(MemDeviceOptions{kBytes / kMembers, kBlock, kDepth, false}));
+  }
+  fixture->device = std::make_unique<StripeDevice>(
+      StripeOptions{.unit_bytes = kUnit, .base = 0, .depth = kDepth}, std::move(members));
   return fixture;
 }
 
@@ -101,12 +139,16 @@ std::vector<Case> Cases() {
   return {
       {"Uring", [] { return MakeFile({}); }},
       {"UringPageCache", [] { return MakeFile({.allow_direct = false}); }},
+      {"UringUnmerged", [] { return MakeFile({.merge_bytes_max = 0}); }},
       {"Pool", [] { return MakeFile({.allow_uring = false}); }},
       {"PoolPageCache", [] { return MakeFile({.allow_uring = false, .allow_direct = false}); }},
       {"Mem", [] { return MakeMem(false); }},
       {"MemTracked", [] { return MakeMem(true); }},
       {"FaultFree", [] { return MakeDecorated(); }},
       {"Sim", [] { return MakeSim(); }},
+      {"StripedUring", [] { return MakeStripedFiles({}); }},
+      {"StripedPool", [] { return MakeStripedFiles({.allow_uring = false}); }},
+      {"StripedMem", [] { return MakeStripedMem(); }},
   };
 }
 
@@ -228,6 +270,30 @@ TEST_P(BlockDeviceTest, ImpossibleRequestsCompleteWithInvalid) {
   EXPECT_EQ(Do({IoOp::kWrite, 0, write_.data() + 1, kBlock, 1}), EINVAL);
   EXPECT_EQ(Do({IoOp::kWrite, ~uint64_t{0} - kBlock + 1, write_.data(), kBlock, 1}), EINVAL);
   EXPECT_EQ(Do({IoOp::kRead, 0, read_.data(), kBlock, 1}), 0);
+}
+
+// Small requests side by side in one Submit may go as one; each has its own answer and its bytes.
+TEST_P(BlockDeviceTest, NeighboursInOneSubmitAreEachAnswered) {
+  constexpr uint32_t kSizes[kDepth] = {kBlock, 3 * kBlock, 16 * kBlock, 2 * kBlock};
+  const std::vector<MutableBytes> slices = {write_.span(), read_.span()};
+  for (const bool registered : {false, true}) {
+    if (registered && !device().RegisterBuffers(slices).ok()) continue;
+    for (const IoOp op : {IoOp::kWrite, IoOp::kWriteDurable}) {
+      Fill(write_.span(), 7 + static_cast<uint64_t>(op));
+      for (const IoOp now : {op, IoOp::kRead}) {
+        uint8_t* memory = now == IoOp::kRead ? read_.data() : write_.data();
+        uint64_t at = 0;
+        for (uint64_t i = 0; i < kDepth; at += kSizes[i++]) {
+          ASSERT_TRUE(device().Queue({now, (1 << 20) + at, memory + at, kSizes[i], i}));
+        }
+        Drain();
+        ASSERT_EQ(done_.size(), kDepth);
+        for (const auto& [token, error] : done_) EXPECT_EQ(error, 0) << token;
+        done_.clear();
+      }
+      ASSERT_TRUE(std::equal(read_.data(), read_.data() + 22 * kBlock, write_.data()));
+    }
+  }
 }
 
 TEST_P(BlockDeviceTest, RegisteredMemoryGivesTheSameBytes) {

@@ -14,6 +14,7 @@
 #include "storage/device/fault_device.h"
 #include "storage/device/file_device.h"
 #include "storage/device/mem_device.h"
+#include "storage/device/stripe_set.h"
 #include "tests/support/log_tester.h"
 
 namespace crumb {
@@ -67,6 +68,44 @@ class FileHome final : public Home {
   std::unique_ptr<BlockDevice> device_;
 };
 
+// Two files, striped.
+class StripeHome final : public Home {
+ public:
+  explicit StripeHome(bool uring) {
+    std::string pattern = "/tmp/crumb-log-XXXXXX";
+    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    options_.paths = {folder_ + "/a", folder_ + "/b"};
+    options_.bytes = kBytes + 2 * kStripeLabelBytes;
+    options_.unit_bytes = 64 << 10;
+    options_.each.depth = 32;
+    options_.each.allow_uring = uring;
+    options_.each.accept = &SegmentLog::CheckHead;
+  }
+  ~StripeHome() override {
+    Stop();
+    for (const std::string& path : options_.paths) ::unlink(path.c_str());
+    ::rmdir(folder_.c_str());
+  }
+  absl::Status Start() override {
+    absl::StatusOr<FileDevice> device = OpenStripeSet(options_);
+    if (!device.ok()) return device.status();
+    if (options_.each.allow_uring && !device->uring) {
+      return absl::UnimplementedError(device->description);
+    }
+    device_ = std::move(device->device);
+    std::swap(options_.paths[0], options_.paths[1]);  // the next start names them the other way
+    return absl::OkStatus();
+  }
+  void Stop() override { device_.reset(); }
+  BlockDevice* device() override { return device_.get(); }
+
+ private:
+  StripeSetOptions options_;
+  std::string folder_;
+  std::unique_ptr<BlockDevice> device_;
+};
+
 class MemHome final : public Home {
  public:
   explicit MemHome(bool decorated) : decorated_(decorated) {}
@@ -93,6 +132,8 @@ std::vector<Case> Cases() {
       {"UringSparse", [=] { return file({.allow_fallocate = false}); }},
       {"Pool", [=] { return file({.allow_uring = false}); }},
       {"PoolPageCache", [=] { return file({.allow_uring = false, .allow_direct = false}); }},
+      {"StripedUring", [] { return std::make_unique<StripeHome>(true); }},
+      {"StripedPool", [] { return std::make_unique<StripeHome>(false); }},
       {"Mem", [] { return std::make_unique<MemHome>(false); }},
       {"FaultFree", [] { return std::make_unique<MemHome>(true); }},
   };

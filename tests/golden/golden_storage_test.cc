@@ -1,10 +1,11 @@
-// Frozen bytes of the segment log: superblock, marks, footer, tombstone block, placement word. A
-// failure here means that logs written by released programs would not be read.
+// Frozen bytes of the disk tier: superblock, marks, footer, tombstone block, placement word, label.
+// A failure here means that logs written by released programs would not be read.
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "cachesvc/base/bytes.h"
+#include "storage/device/stripe_label.h"
 #include "storage/segment/footer_builder.h"
 #include "storage/segment/log_format.h"
 #include "storage/segment/log_geometry.h"
@@ -49,6 +50,19 @@ TEST(GoldenStorage, Superblock) {
   StoreSuperblock(superblock, absl::MakeSpan(block));
   golden::Expect("log_superblock.hex", "first 512 bytes of a superblock's block",
                  Bytes(block).subspan(0, 512));
+}
+
+TEST(GoldenStorage, StripeLabel) {
+  const StripeLabel label = {
+      .set_id = 0x0123456789abcdef, .index = 2, .count = 5, .state = StripeState::kFormed};
+  std::vector<uint8_t> head(64 << 10);
+  StoreStripeLabel(label, absl::MakeSpan(head));
+  golden::Expect("stripe_label.hex", "first copy of a striped member's label",
+                 Bytes(head).subspan(0, 512));
+  const absl::StatusOr<StripeHead> parsed = ParseStripeHead(head);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_TRUE(parsed->whole);
+  EXPECT_EQ(parsed->label.index, 2u);
 }
 
 TEST(GoldenStorage, FooterAndMark) {

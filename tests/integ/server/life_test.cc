@@ -405,6 +405,46 @@ TEST_F(LifeTest, ACutLogIsSaidAndKeepsWhatIsWhole) {
   EXPECT_EQ(daemon.Stop().code, 0);
 }
 
+// Two disks: pages come back whatever the order in which they are named; half a set is refused.
+TEST_F(LifeTest, StripedDisksAreASetThatIsWholeOrRefused) {
+  const std::string one = temp_ / "one", two = temp_ / "two";
+  {
+    DaemonProcess daemon(temp_.path(), {"nvme.path=" + one + "," + two});
+    ASSERT_TRUE(daemon.Start()) << daemon.log();
+    EXPECT_THAT(daemon.log(), HasSubstr("new set of 2 members striped in units of 1048576 bytes"));
+    EXPECT_THAT(daemon.log(), HasSubstr(two + "/pages.log: 33554432 bytes"));
+    RpcWorker worker(daemon.grpc());
+    ASSERT_TRUE(worker.Connect());
+    ASSERT_TRUE(worker.Register(SmallModel(), "raw").ok());
+    for (uint64_t i = 0; i < 40; ++i) {
+      ASSERT_EQ(worker.Put(std::to_string(i), RandomPage(i), {.durable = true}), v1::RESULT_OK);
+    }
+    ASSERT_EQ(daemon.Stop().code, 0) << daemon.log();
+  }
+  {
+    DaemonProcess daemon(temp_.path(), {"nvme.path=" + two + "," + one});
+    ASSERT_TRUE(daemon.Start()) << daemon.log();
+    EXPECT_THAT(daemon.log(), HasSubstr("in the order of their labels"));
+    RpcWorker worker(daemon.grpc());
+    ASSERT_TRUE(worker.Connect());
+    ASSERT_TRUE(worker.Register(SmallModel(), "raw").ok());
+    for (uint64_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(worker.Get(std::to_string(i)).data, RandomPage(i)) << i;
+    }
+    ASSERT_EQ(daemon.Stop().code, 0) << daemon.log();
+  }
+  const std::string first = Content(one + "/pages.log"), second = Content(two + "/pages.log");
+  DaemonProcess alone(temp_.path(), {"nvme.path=" + one});
+  ExpectRefused(alone, "is member 1 of 2 of a striped set and no log by itself: name all 2");
+  DaemonProcess three(temp_.path(), {"nvme.path=" + one + "," + two + "," + (temp_ / "three")});
+  ExpectRefused(three, "is member 1 of 2, and 3 paths are given");
+  std::filesystem::rename(two, temp_ / "moved");
+  DaemonProcess half(temp_.path(), {"nvme.path=" + one + "," + two});
+  ExpectRefused(half, "two/pages.log: is empty, but ");
+  EXPECT_EQ(Content(one + "/pages.log"), first);
+  EXPECT_EQ(Content((temp_ / "moved") + "/pages.log"), second);
+}
+
 TEST_F(LifeTest, ALostCatalogAndStrayFilesAreSaid) {
   DaemonProcess daemon(temp_.path());
   ASSERT_TRUE(daemon.Start()) << daemon.log();

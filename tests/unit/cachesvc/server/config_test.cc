@@ -16,6 +16,7 @@
 namespace crumb {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -171,6 +172,30 @@ const BadConfig kBad[] = {
     {"control", "node: a\x01\n", "c.yaml:1: control character", "remove it"},
     {"escaped_control", "node: \"a\\u0007\"\n", "c.yaml:1: node: the value has a control",
      "remove it"},
+    {"tier_path_twice", "nvme:\n  path: [/data, /mnt, /data/]\n",
+     "c.yaml:2: nvme.path: \"/data\" is named twice", "each place once"},
+    {"tier_path_relative_in_list", "nvme:\n  path:\n    - /data\n    - mnt\n",
+     "c.yaml:2: nvme.path:", "absolute path"},
+    {"tier_paths_too_many",
+     "nvme:\n  path: [/1, /2, /3, /4, /5, /6, /7, /8, /9, /10, /11, /12, /13, /14, /15, /16, "
+     "/17]\n",
+     "c.yaml:2: nvme.path: 17 paths are too many", "16 are possible"},
+    {"tier_path_empty_list", "nvme:\n  path: []\n", "c.yaml:2: nvme.path: \"\"", "absolute path"},
+    {"tier_path_null_item", "nvme:\n  path: [/data, ~]\n", "c.yaml:2: nvme.path: an empty item",
+     "remove it"},
+    {"tier_path_list_in_list", "nvme:\n  path: [[/data]]\n", "c.yaml:2: nvme.path: takes one",
+     "not a list"},
+    {"tier_path_section_in_list", "nvme:\n  path: [{a: /data}]\n",
+     "c.yaml:2: nvme.path: a list takes", "plain values"},
+    {"one_of_the_paths_is_a_file", "nvme:\n  path: [/data, /data/file]\n",
+     "c.yaml:2: nvme.path: /data/file", "name a directory"},
+    {"one_of_the_paths_is_missing", "nvme:\n  path: [/data, /mnt/none/x]\n",
+     "c.yaml:2: nvme.path: /mnt/none", "mount its volume"},
+    {"parts_over_the_volume", "nvme:\n  path: [/data, /data/b]\n  bytes: 101GiB\n",
+     "c.yaml:3: nvme.bytes: 51712MiB", "one of 2 parts of 101GiB"},
+    {"less_than_four_segments_and_labels",
+     "nvme:\n  path: [/data, /data/b]\n  bytes: 256MiB\n  segment_bytes: 64MiB\n",
+     "c.yaml:3: nvme.bytes: 256MiB over 2 members", "at least 260MiB"},
     {"list", "listen:\n  grpc: [127.0.0.1:1, 127.0.0.1:2]\n", "c.yaml:2: listen.grpc: takes one",
      "not a list"},
     {"root_list", "- node: a\n", "c.yaml:1: takes one value", "not a list"},
@@ -210,7 +235,7 @@ TEST(Config, NoFileMeansDefaults) {
   EXPECT_EQ(config->listen.http, "127.0.0.1:7412");
   EXPECT_EQ(config->listen.socket, "/run/crumb/crumbd.sock");
   EXPECT_EQ(config->pool.dram_bytes, kFakeGiB);
-  EXPECT_EQ(config->nvme.path, "/var/lib/crumb/nvme");
+  EXPECT_THAT(config->nvme.paths, ElementsAre("/var/lib/crumb/nvme"));
   EXPECT_EQ(config->nvme.bytes, 4 * kFakeGiB);
   EXPECT_EQ(config->codec.int2, "require_evaluation");
   EXPECT_EQ(config->codec.threads, 7u);
@@ -425,6 +450,60 @@ TEST(Machine, CgroupFilesParse) {
   EXPECT_EQ(ParseCgroupCores("150000 100000\n"), 2u);
   EXPECT_EQ(ParseCgroupCores("max 100000\n"), std::numeric_limits<uint32_t>::max());
   EXPECT_EQ(ParseCgroupCores("5"), std::numeric_limits<uint32_t>::max());
+}
+
+TEST(ConfigTest, SeveralPathsOfTheDiskTierAreAListInEverySource) {
+  const auto paths = [](ConfigInputs inputs) {
+    const absl::StatusOr<Config> config = LoadConfig(inputs, FakeMachine());
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->nvme.paths : std::vector<std::string>{};
+  };
+  const auto two = ElementsAre("/data/a", "/data/b");
+  EXPECT_THAT(paths(File("nvme:\n  path: [/data/a, /data/b/]\n")), two);
+  EXPECT_THAT(paths(File("nvme:\n  path:\n    - /data/a\n    - \"/data/b\"\n")), two);
+  EXPECT_THAT(paths(File("nvme:\n  path: /data/a,/data/b\n")), two);
+  ConfigInputs inputs;
+  inputs.environment = {{"CRUMB_NVME__PATH", "/data/a, /data/b"}};
+  EXPECT_THAT(paths(inputs), two);
+  inputs.sets = {"nvme.path=/data/c,/data/d,/data/e"};
+  EXPECT_THAT(paths(inputs), ElementsAre("/data/c", "/data/d", "/data/e"));
+  // One path with a comma stays one.
+  EXPECT_THAT(paths(File("nvme:\n  path: /data/a,b\n")), ElementsAre("/data/a,b"));
+  EXPECT_THAT(paths(File("nvme:\n  path: [/data/a]\n")), ElementsAre("/data/a"));
+}
+
+TEST(ConfigTest, APrintedListReadsBackAsItIs) {
+  const absl::StatusOr<Config> config =
+      LoadConfig(File("nvme:\n  path: [/data/a, '/data/with \"quote\"']\n"), FakeMachine());
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::string text = PrintConfig(*config);
+  EXPECT_THAT(text, HasSubstr("path: [\"/data/a\", "));
+  const absl::StatusOr<Config> again = LoadConfig(File(text), FakeMachine());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->nvme.paths, config->nvme.paths);
+}
+
+// 100 GiB are free on the one volume: two directories of it have no more than one.
+TEST(ConfigTest, PathsOfOneVolumeShareItsRoom) {
+  Machine machine = FakeMachine();
+  const auto bytes = [&](const std::string& path, const std::string& size) {
+    const absl::StatusOr<Config> config =
+        LoadConfig(File("nvme:\n  path: " + path + "\n  bytes: " + size + "\n"), machine);
+    return config.ok() ? config->nvme.bytes / kFakeGiB : 0;
+  };
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "100GiB"), 100u);
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "102GiB"), 0u);
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "50%"), 100u);  // of 200 GiB
+  machine.volume = [](const std::string& path) -> absl::StatusOr<Volume> {
+    const uint64_t free = path == "/data/b" ? 40 : 100;  // volumes of their own
+    return Volume{.total_bytes = 2 * free * kFakeGiB,
+                  .available_bytes = free * kFakeGiB,
+                  .id = static_cast<uint64_t>(path.back())};
+  };
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "80GiB"), 80u);  // the smaller counts twice
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "82GiB"), 0u);
+  EXPECT_EQ(bytes("[/data/a, /data/b]", "50%"), 80u);
+  EXPECT_EQ(bytes("[/data/a, /data/c]", "200GiB"), 200u);
 }
 
 }  // namespace
