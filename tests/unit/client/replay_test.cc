@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/cli/replay_sim.h"
+#include "client/cli/replay_tiers.h"
 #include "client/cli/replay_trace.h"
 
 namespace crumb::cli {
@@ -83,6 +84,57 @@ TEST(ReplaySimTest, NoPolicyBeatsTheOptimumOnATrace) {
       EXPECT_LE(result->stranded, result->reads / 1000) << ToString(kind);
     }
   }
+}
+
+// One block a request, in the order of the digits.
+Trace Digits(const std::string& digits) {
+  std::string text;
+  for (const char digit : digits) {
+    text += std::string("{\"input_length\": 16, \"hash_ids\": [") + digit + "]}\n";
+  }
+  return TraceOf(text);
+}
+
+TierResult Tiers(const std::string& digits, NvmeAdmission admission, NvmePromotion promotion) {
+  const auto result = ReplayTiers(Digits(digits), {.policy = PolicyKind::kLru,
+                                                   .admission = admission,
+                                                   .promotion = promotion,
+                                                   .dram_pages = 2,
+                                                   .nvme_pages = 3});
+  EXPECT_TRUE(result.ok()) << result.status();
+  return *result;
+}
+
+TEST(ReplayTiersTest, WhatLeavesMemoryIsFoundOnNvmeAndTheOldestRecordGivesWay) {
+  // 1 and 2 fill memory; each new one writes one out. 1 is read back, for which 4 is written and
+  // 1's own record gives way; for 6 it is 5 and the record of 2.
+  const TierResult result = Tiers("1234516", NvmeAdmission::kAll, NvmePromotion::kFirst);
+  EXPECT_EQ(result.reads, 7u);
+  EXPECT_EQ(result.dram_hits, 0u);
+  EXPECT_EQ(result.nvme_hits, 1u);
+  EXPECT_EQ(result.written, 5u);
+  EXPECT_EQ(Tiers("12345162", NvmeAdmission::kAll, NvmePromotion::kFirst).nvme_hits, 1u);
+  EXPECT_EQ(Tiers("12345163", NvmeAdmission::kAll, NvmePromotion::kFirst).nvme_hits, 2u);
+}
+
+TEST(ReplayTiersTest, SeenWritesWhatWasGotOrCameBack) {
+  const auto written = [](const std::string& digits) {
+    return Tiers(digits, NvmeAdmission::kSeen, NvmePromotion::kFirst).written;
+  };
+  EXPECT_EQ(written("123456789"), 0u);
+  EXPECT_EQ(written("1123456789"), 1u);  // 1 was got
+  EXPECT_EQ(written("12341567"), 1u);    // 1 came back
+}
+
+TEST(ReplayTiersTest, SecondLeavesAPageOnNvmeOnce) {
+  const auto rules = [](const std::string& digits) {
+    return Tiers(digits, NvmeAdmission::kAll, NvmePromotion::kSecond);
+  };
+  EXPECT_EQ(rules("1231").dram_hits + rules("1231").written, 1u);  // nothing left memory for it
+  EXPECT_EQ(rules("1231").nvme_hits, 1u);
+  EXPECT_EQ(rules("123123").dram_hits, 2u) << "2 and 3 stayed";
+  EXPECT_EQ(rules("12311").nvme_hits, 2u);
+  EXPECT_EQ(rules("123111").dram_hits, 1u) << "raised by the second";
 }
 
 }  // namespace
