@@ -20,8 +20,7 @@ inline constexpr char kDataSocketSuffix[] = ".data";  // behind listen.socket
 inline constexpr char kNvmeFileName[] = "pages.log";
 
 struct ListenConfig {
-  std::string grpc;         // HOST:PORT or "off"
-  std::string http;         // HOST:PORT or "off"
+  std::string grpc, http;   // HOST:PORT or "off"
   std::string socket;       // absolute path or "off"
   bool data_socket = true;  // workers of this host, beside `socket`
   std::string admin;  // local: unix socket and loopback callers; socket: the unix socket alone
