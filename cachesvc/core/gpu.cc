@@ -236,8 +236,10 @@ void EngineGpu::GpuPush(Block& block) {
   const bool in_hbm = !block.staging2.valid() && IsHbm(block.page);
   uint8_t* payload = in_hbm ? MemoryOf(block.page).data() : block.job.page.data();
   payload += kPageHeaderBytes;
-  // The host's codec made it, or a whole page to be copied.
-  const bool made = !in_hbm && block.staging.valid();
+  // The host's codec made it, or a whole page to be copied. WHY not by the buffer: a page that is
+  // read apart has one in any case.
+  const bool made = !in_hbm && (block.job.kind == PageJobKind::kDecode ||
+                                block.job.kind == PageJobKind::kCopyPage);
   if (made) payload = block.job.raw.data();
   const uint32_t tokens = block.job.header.token_count;
   const bool raw = block.form == PageForm::kRaw;
@@ -288,7 +290,7 @@ void EngineGpu::OnGpuDone(const GpuDone& done) {
   if (!alive || !done.ok) return Finish(block, BlockResult::kUnavailable);
   if (!put) {
     if (block.gpu_stage != kNoId) ++counts.gpu_staged;
-    const bool decoded = block.form == PageForm::kRaw && !block.staging.valid() &&
+    const bool decoded = block.form == PageForm::kRaw && block.job.kind != PageJobKind::kDecode &&
                          block.reply.precision != Precision::kRaw;
     decoded ? ++counts.gpu_decode_pages : ++counts.gpu_copies;
     return OnGetPushed(block);

@@ -1,5 +1,7 @@
 // Pages straight out of and into workers' GPU memory, and the HBM tier: the same promises as over
 // DRAM alone, whatever a GPU does meanwhile.
+#include <algorithm>
+#include <cstddef>
 #include <map>
 
 #include "cachesvc/base/rng.h"
@@ -75,6 +77,49 @@ TEST_F(EngineGpuTest, PacksIntoHbmAndUnpacksFromIt) {
   EXPECT_EQ(stats().gpu_encode_pages, 1u);
   EXPECT_EQ(stats().gpu_decode_pages, 1u);
   EXPECT_EQ(Put(1).result, BlockResult::kExists);
+  rig_->ExpectAtRest();
+}
+
+// A page on NVMe alone that gets no slot is unpacked by the GPU out of staging, where a buffer for
+// what the host would unpack lies beside it, with whatever was there before.
+TEST_F(EngineGpuTest, APageThatStaysOnNvmeIsServedToAGpuInEveryForm) {
+  RigOptions options;
+  options.main_bytes = 64 << 10;
+  options.staging_bytes = 1 << 20;
+  options.nvme_bytes = 8 << 20;
+  options.nvme_promotion = NvmePromotion::kSecond;
+  Start(options);
+  std::vector<uint8_t> forms[2];
+  for (uint64_t key = 1; key <= 60; ++key) {
+    rig_->worker(1).Fill(0, PageOf(key));
+    ASSERT_EQ(rig_->Ask(Spec(WireType::kPut, key), 1).result, BlockResult::kOk);
+  }
+  for (uint64_t key = 1; key <= 8; ++key) {
+    ASSERT_EQ(rig_->Lookup(key).tier, Tier::kNvme) << key;
+    ExpectPage(key, Tier::kNvme);
+  }
+  EXPECT_EQ(stats().promotions_deferred, 8u);
+  EXPECT_GT(stats().gpu_decode_pages, 0u);
+  size_t at = 0;
+  for (const PageForm form : {PageForm::kPacked, PageForm::kPage}) {
+    RequestSpec spec = Spec(WireType::kGet, 20 + at, 1);
+    spec.form = form;
+    const WireBlockReply cold = rig_->Ask(spec);
+    ASSERT_EQ(cold.result, BlockResult::kOk);
+    EXPECT_EQ(cold.tier, Tier::kNvme);
+    forms[0] = rig_->worker().Read(1, cold.value_bytes);
+    rig_->Ask(spec, 1);  // the second raises it
+    EXPECT_EQ(rig_->Ask(spec, 1).tier, Tier::kDram);
+    forms[1] = rig_->worker(1).Read(1, cold.value_bytes);
+    EXPECT_EQ(forms[0].size(), forms[1].size());
+    const size_t skip = form == PageForm::kPage ? offsetof(PageHeader, segment) : 0;
+    EXPECT_TRUE(std::equal(forms[0].begin(), forms[0].begin() + static_cast<ptrdiff_t>(skip),
+                           forms[1].begin()));
+    const size_t payload = form == PageForm::kPage ? kPageHeaderBytes : 0;
+    EXPECT_TRUE(std::equal(forms[0].begin() + static_cast<ptrdiff_t>(payload), forms[0].end(),
+                           forms[1].begin() + static_cast<ptrdiff_t>(payload)));
+    ++at;
+  }
   rig_->ExpectAtRest();
 }
 
