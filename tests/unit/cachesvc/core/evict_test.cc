@@ -37,6 +37,36 @@ TEST(EngineEvictTest, TheLeastRecentlyUsedPageGoesAndProbesKeepNothingAlive) {
   EXPECT_EQ(rig.engine->stats().evicted_dropped, 1u);
 }
 
+// One client asks for all keys all the time, another puts: nobody is refused, and what is probed
+// goes as if it were not.
+TEST(EngineEvictTest, ProbesOfAllKeysDoNotKeepNewPagesOut) {
+  for (const PolicyKind policy : {PolicyKind::kS3Fifo, PolicyKind::kLru}) {
+    RigOptions options = Tight();
+    options.policy = policy;
+    Rig rig(options);
+    rig.AddWorker({.session = 2});
+    for (uint64_t key = 0; key < kLossyPages; ++key) rig.Put(key, PageOf(key));
+    RequestSpec probe{.type = WireType::kLookup};
+    for (uint64_t key = 0; key < kLossyPages; ++key) {
+      probe.blocks.push_back({.digest = DigestNumber(key)});
+    }
+    for (uint64_t key = 1000; key < 1200; ++key) {
+      rig.worker(1).Send(probe);
+      EXPECT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kOk);
+      rig.worker(1).Send(probe);
+    }
+    rig.Settle();
+    const EngineStats stats = rig.engine->stats();
+    EXPECT_EQ(stats.evicted_dropped, 200u);
+    EXPECT_EQ(stats.eviction_failures, 0u);
+    EXPECT_EQ(stats.pool_pinned, 0u);
+    for (uint64_t key = 0; key < kLossyPages; ++key) {
+      EXPECT_EQ(rig.Lookup(key).result, BlockResult::kMiss) << key;
+    }
+    rig.ExpectAtRest();
+  }
+}
+
 TEST(EngineEvictTest, LeavesGoBeforeThePrefixesTheyHangOn) {
   Rig rig(Tight());
   rig.PutChained(1, 0, 0);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "cachesvc/base/rng.h"
 #include "cachesvc/core/slab.h"
@@ -91,6 +92,59 @@ TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
     }
     ASSERT_EQ(index.size(), model.size());
   }
+}
+
+// What grows bucket by bucket finds everything at every size, and what was erased at none.
+TEST(IndexTest, EverythingIsFoundWhileTheTableGrows) {
+  constexpr uint32_t kKeys = 3000;
+  Index index = MakeIndex(kKeys);
+  Rng rng(9);
+  std::vector<BlockKey> keys;
+  for (uint32_t i = 0; i < kKeys; ++i) {
+    keys.push_back(KeyOf(rng.Next(), i));
+    ASSERT_NE(index.Insert(keys.back()), kNoId);
+    if (i % 97 != 0 && i + 1 != kKeys) continue;
+    for (uint32_t at = 0; at <= i; ++at) {
+      const EntryId id = index.Find(keys[at]);
+      ASSERT_EQ(id, at);
+      ASSERT_EQ(index.FindPrefix(keys[at].prefix64()), at);
+    }
+  }
+  EXPECT_EQ(index.bytes_used(), kKeys * (sizeof(Entry) + sizeof(uint32_t)));
+  for (uint32_t at = 0; at < kKeys; at += 2) index.Erase(at);
+  for (uint32_t at = 0; at < kKeys; ++at) {
+    ASSERT_EQ(index.Find(keys[at]), at % 2 == 0 ? kNoId : at);
+  }
+}
+
+TEST(IndexTest, AHintAtTheEndOfItsRangeStaysThere) {
+  uint16_t count = 0;
+  CountHint(&count, -1);
+  EXPECT_EQ(count, 0u);
+  CountHint(&count, 1);
+  CountHint(&count, 1);
+  CountHint(&count, -1);
+  EXPECT_EQ(count, 1u);
+  for (int i = 0; i < 70'000; ++i) CountHint(&count, 1);
+  EXPECT_EQ(count, 0xffffu);
+  CountHint(&count, -1);
+  EXPECT_EQ(count, 0xffffu) << "how many there are is not known any more";
+}
+
+TEST(IndexTest, APlaceOnDiskIsKeptWholeAndItsLengthIsThatOfThePage) {
+  Index index = MakeIndex(4);
+  const EntryId id = index.Insert(KeyOf(1));
+  EXPECT_EQ(index.location(id), DiskLocation{});
+  index.SetKind(id, index.TakeKind({.payload_bytes = 10'000}));
+  const DiskLocation place{.segment = 0xfffffffe,
+                           .generation = 0xffffffff,
+                           .offset_blocks = 0xffff,
+                           .record_bytes = 12'288};
+  index.SetLocation(id, place);
+  EXPECT_EQ(index.location(id), place);
+  EXPECT_TRUE(index.at(id).on_disk());
+  index.SetLocation(id, {});
+  EXPECT_FALSE(index.at(id).on_disk());
 }
 
 TEST(TimerHeapTest, RandomTimersComeInOrder) {
