@@ -6,9 +6,7 @@
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
-namespace {
 
-// Whether a verified record is the page that the index means.
 bool IsImageOf(const PageHeader& header, const Index& index, EntryId id) {
   const PageKind& kind = index.kind(id);
   return header.codec_id == kind.codec_id && header.payload_bytes == kind.payload_bytes &&
@@ -16,8 +14,6 @@ bool IsImageOf(const PageHeader& header, const Index& index, EntryId id) {
          header.identity_prefix == kind.identity_prefix && header.part == kind.part &&
          header.tenant_prefix == kind.tenant_prefix && header.precision == kind.precision;
 }
-
-}  // namespace
 
 uint32_t EngineBasics::FindAppend(const BlockKey& key) const {
   uint32_t left = appends.taken();
@@ -44,6 +40,7 @@ BlockResult EngineBasics::QueueAppend(DiskAppend& append, uint32_t id) {
     appends.Give(id);
     return result;
   }
+  append.page_bytes = kPageHeaderBytes + LoadHeader(pool().memory(append.slot)).payload_bytes;
   pool().Pin(append.slot);
   ++transient_slots;
   return BlockResult::kOk;
@@ -53,7 +50,7 @@ BlockResult EngineImpl::StartAppend(EntryId entry_id, bool durable, bool evict) 
   const Entry& entry = index.at(entry_id);
   CRUMB_CHECK(entry.in_memory());
   Resident& page = PageOf(entry);
-  CRUMB_CHECK(page.append == kNoId && (!evict || !page.fresh));
+  CRUMB_CHECK(!evict || !page.fresh);
   if (flush_blocks_appends || AppendInFlight(entry.key)) return BlockResult::kBusy;
   const uint32_t id = appends.Take();
   if (id == Slab<DiskAppend>::kNone) return BlockResult::kBusy;
@@ -98,6 +95,8 @@ void EngineImpl::OnLogEvent(const LogEvent& event) {
       return OnRead(event);
     case LogEventKind::kReclaimed:
       return OnReclaimed(event);
+    case LogEventKind::kResized:
+      return OnResized(event.result);
     case LogEventKind::kFlushed:
     case LogEventKind::kErased:
       break;
@@ -131,17 +130,23 @@ void EngineImpl::OnAppended(const LogEvent& event) {
   CRUMB_CHECK(append.used && TokenIs(event.token, append.generation));
   counts.phases[static_cast<size_t>(Phase::kIo)].Add(now() - append.started_us);
   if (append.evict) --evictions;
-  pool().Unpin(append.slot);
-  --transient_slots;
+  if (append.rescue == kNoId) {
+    pool().Unpin(append.slot);
+    --transient_slots;
+    if (event.result == BlockResult::kOk) counts.nvme_page_bytes += append.page_bytes;
+  }
   const uint32_t flush = append.flush;
   append.used = false;  // WHY before the ends: they may look for appends of this key
   if (append.block != kNoId) {
     EndBlockAppend(append, event);
   } else if (append.demotion != kNoId) {
     EndDemotionAppend(append, event);
+  } else if (append.rescue != kNoId) {
+    EndRescueAppend(append, event);
   } else {
     EndEntryAppend(append, event);
   }
+  append.rescue = kNoId;
   WakeAll(append.waiters);
   append.used = true;
   appends.Give(id);
@@ -251,6 +256,7 @@ BlockResult EngineImpl::StartRead(EntryId entry_id, SlotId slot, Block* apart) {
   read.block = apart == nullptr ? kNoId : apart->id;
   read.location = index.location(entry_id);
   read.slot = slot;
+  read.purpose = ReadFor::kPage;
   read.prefetch = false;
   read.started_us = now();
   if (apart == nullptr) {
@@ -295,6 +301,7 @@ void EngineImpl::RetryUnverified() {
 
 void EngineImpl::EndRead(uint32_t id, BlockResult result) {
   DiskRead& read = reads[id];
+  if (read.purpose != ReadFor::kPage) return EndSpareRead(id, result);
   if (read.prefetch) --prefetches;
   const bool current = read.entry != kNoId && index.Alive(read.entry, read.entry_generation) &&
                        index.location(read.entry) == read.location;
@@ -362,7 +369,10 @@ void EngineImpl::Promote(DiskRead& read) {
   while (!read.waiters.empty()) {
     Block& block = blocks[read.waiters.PopFront(blocks)];
     EndPhase(block, Phase::kIo);
-    if (block.type == WireType::kGet) GetFromMemory(block, read.entry, Tier::kNvme);
+    if (block.type == WireType::kGet) {
+      index.at(read.entry).disk_hit = 1;
+      GetFromMemory(block, read.entry, Tier::kNvme);
+    }
     Wait(ready, block);
   }
 }
@@ -378,6 +388,7 @@ void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
   if (block.request == kNoId) return Cleanup(block);
   EndPhase(block, Phase::kIo);
   if (result != BlockResult::kOk) return Finish(block, BlockResult::kMiss);
+  index.at(read.entry).disk_hit = 1;
   DescribeHit(block, index.at(read.entry), Tier::kNvme);
   Wait(ready, block);
 }

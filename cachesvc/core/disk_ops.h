@@ -15,6 +15,9 @@
 
 namespace crumb::core {
 
+// Who wants a page read: a get or a prefetch; else nobody, and it goes to staging.
+enum class ReadFor : uint8_t { kPage, kRescue, kScrub };
+
 // A write of a page to the log. The slot is pinned until it ends.
 struct DiskAppend {
   bool used = false;
@@ -24,9 +27,11 @@ struct DiskAppend {
   uint32_t entry_generation = 0;
   uint32_t block = kNoId;
   uint32_t demotion = kNoId;  // whose new slot it writes, while the entry has the old one
+  uint32_t rescue = kNoId;    // that it ends; else the slot is pinned
   SlotId slot;
   bool durable = false;
   bool evict = false;
+  uint64_t page_bytes = 0;
   uint32_t flush = kNoId;  // counted by this flush once the entry is gone
   uint64_t started_us = 0;
   List<Block> waiters;
@@ -42,7 +47,8 @@ struct DiskRead {
   uint32_t block = kNoId;  // read apart, for this block alone
   DiskLocation location;
   SlotId slot;
-  bool verifying = false;
+  ReadFor purpose = ReadFor::kPage;
+  uint32_t rescue = kNoId;
   bool prefetch = false;  // counted in EngineState::prefetches
   uint64_t started_us = 0;
   PageJob job;
@@ -85,7 +91,8 @@ enum class TokenKind : uint8_t {
   kFlush = 4,
   kFlushErase = 5,
   kDemotion = 6,
-  kMove = 7
+  kMove = 7,
+  kResize = 8
 };
 constexpr uint64_t MakeToken(TokenKind kind, uint32_t id, uint32_t generation) {
   return static_cast<uint64_t>(kind) << 56 | uint64_t{generation & 0xffffff} << 32 | id;

@@ -1,6 +1,6 @@
 // drain: new requests are refused; what is in flight ends; fresh pages are demoted; pages that only
-// live in memory are offered to NVMe; then, or at the deadline, `done` runs. The engine stays
-// drained.
+// live in memory are offered to NVMe, unless that is switched off; then, or at the deadline, `done`
+// runs. The engine stays drained.
 #include "cachesvc/core/engine_impl.h"
 
 namespace crumb::core {
@@ -21,17 +21,20 @@ int EngineImpl::RunDrain() {
     // Those that find no slot are forgotten with the process: only final pages go to the disk.
     const bool demoting = chains.size(FreshQueue::kDue) + demotions.taken() > 0 && !AllStuck();
     if (demoting) return 0;
-    while (has_hbm() && log != nullptr && drain.hbm_cursor < index.scan_end()) {
+    const bool saves = log != nullptr && options.disk.save;
+    while (has_hbm() && saves && drain.hbm_cursor < index.scan_end()) {
       const Entry& entry = index.at(drain.hbm_cursor);
       const bool only_there = entry.live && entry.in_hbm() && !entry.on_disk();
       if (only_there && StartMove(drain.hbm_cursor, false, {}) == kNoId) return 0;
       ++drain.hbm_cursor;
     }
     if (moves.taken() > 0) return 0;
-    while (log != nullptr && drain.cursor < index.scan_end()) {
+    while (saves && drain.cursor < index.scan_end()) {
       const Entry& entry = index.at(drain.cursor);
       const bool only_here = entry.live && entry.in_memory() && !entry.on_disk() && !IsFresh(entry);
-      if (only_here && AppendOf(entry) == kNoId) {
+      if (only_here && AppendOf(entry) == kNoId && !MayWriteSpare()) {
+        ++counts.unsaved_over_budget;
+      } else if (only_here && AppendOf(entry) == kNoId) {
         const BlockResult result = StartAppend(drain.cursor, false, false);
         if (result == BlockResult::kBusy) return 0;
       }

@@ -212,6 +212,10 @@ void Engine::Flush(const FlushRequest& request, std::function<void(absl::Status)
   impl_->StartFlush(request, std::move(done));
 }
 
+void Engine::ResizeDisk(uint64_t bytes, std::function<void(absl::Status)> done) {
+  impl_->StartResize(bytes, std::move(done));
+}
+
 void Engine::Drain(uint64_t deadline_us, std::function<void()> done) {
   impl_->StartDrain(deadline_us, std::move(done));
 }
@@ -255,7 +259,7 @@ int Engine::wake_fd() const {
 uint64_t Engine::next_timer_us() const {
   const Impl& impl = *impl_;
   uint64_t next = std::min(impl.request_timers.next_us(), impl.pin_timers.next_us());
-  next = std::min(next, impl.NextIdleUs());
+  next = std::min({next, impl.NextIdleUs(), impl.NextSpareUs()});
   if (impl.drain.active) next = std::min(next, impl.drain.deadline_us);
   const bool refused =
       !impl.transfer_wait.empty() || !impl.queue_wait.empty() || !impl.disk_wait.empty() ||

@@ -17,7 +17,7 @@
 #include "cachesvc/base/identity.h"
 #include "cachesvc/base/keys.h"
 #include "cachesvc/base/loop.h"
-#include "cachesvc/core/engine_limits.h"
+#include "cachesvc/core/engine_options.h"
 #include "cachesvc/core/engine_stats.h"
 #include "cachesvc/core/layout_binding.h"
 #include "cachesvc/core/nvme_rules.h"
@@ -29,7 +29,6 @@
 
 namespace crumb {
 
-class GpuLink;       // gpu/codec/gpu_link.h
 class GpuMemory;     // net/gpu_memory.h
 class MappedMemory;  // net/mapped_memory.h
 
@@ -51,37 +50,6 @@ struct FlushRequest {  // empty fields match everything
   IdentityHash identity = {};
 };
 
-// The HBM tier. All null: there is none, and workers' GPU memory is served from the DRAM pool,
-// which then must be registered with CUDA, too.
-struct EngineHbm {
-  PagePool* pool = nullptr;
-  GpuLink* lower = nullptr;  // HBM to DRAM
-  GpuLink* raise = nullptr;  // DRAM to HBM
-};
-
-// Device memory that packed pages of DRAM pass through on their way into a worker's memory on that
-// GPU; empty: kernels read them over PCIe.
-struct EngineGpuStage {
-  MutableBytes memory;  // never touched here
-  int device = -1;
-};
-
-struct EngineOptions {
-  EngineLimits limits;
-  ClusterSecret secret;
-  const Clock* clock = nullptr;
-  PagePool* pool = nullptr;
-  DeviceQueue* queue = nullptr;
-  EngineHbm hbm = {};
-  EngineGpuStage gpu_stage = {};
-  PolicyKind policy = PolicyKind::kS3Fifo;
-  NvmeAdmission nvme_admission = NvmeAdmission::kAll;
-  NvmePromotion nvme_promotion = NvmePromotion::kFirst;
-  uint8_t fresh_percent = 25;     // of the pool, at most, for raw pages that wait for demotion
-  uint64_t fresh_idle_us = 0;     // demoted after so long without growth; 0: never for that
-  uint8_t max_lossy_depth = 255;  // pages computed from a longer chain of lossy pages are misses
-};
-
 using BlockResults = std::vector<BlockResult>;
 // REQUIRES: clock, pools, links, queue, transports and log outlive the engine.
 class Engine final : public Poller {
@@ -91,8 +59,7 @@ class Engine final : public Poller {
   // REQUIRES: the device queue is idle (Drain), or its jobs will never run again.
   ~Engine() override;
 
-  // For SegmentLog::Open, before the first Poll.
-  SegmentLog::RecoverySink* recovery_sink();
+  SegmentLog::RecoverySink* recovery_sink();  // for SegmentLog::Open, before the first Poll
   // Before the first Poll, after SegmentLog::Open. Without a log there is no NVMe tier.
   void SetLog(SegmentLog* log);
 
@@ -123,6 +90,8 @@ class Engine final : public Poller {
   BlockResults Pin(const PinRequest& request);
   // Forgets matching pages in every tier; `done` runs on the shard once that is durable.
   void Flush(const FlushRequest& request, std::function<void(absl::Status)> done);
+  // SegmentLog::Resize; `done` runs on the shard.
+  void ResizeDisk(uint64_t bytes, std::function<void(absl::Status)> done);
   // Refuses new requests (kUnavailable); `done` runs when nothing is in flight and DRAM pages that
   // only live in memory have been offered to NVMe, or at the deadline (absolute).
   void Drain(uint64_t deadline_us, std::function<void()> done);

@@ -4,13 +4,13 @@
 #ifndef CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 #define CRUMB_CACHESVC_CORE_ENGINE_IMPL_H_
 
-#include "cachesvc/core/engine_demote.h"
+#include "cachesvc/core/engine_disk.h"
 
 namespace crumb::core {
 
-class EngineImpl : public EngineDemote, public SegmentLog::RecoverySink {
+class EngineImpl : public EngineDisk, public SegmentLog::RecoverySink {
  public:
-  using EngineDemote::EngineDemote;
+  using EngineDisk::EngineDisk;
   void OnRecord(const RecoveredRecord& record) override;
   int Poll();
   int RunReady();

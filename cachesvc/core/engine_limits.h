@@ -27,6 +27,15 @@ struct EngineLimits {
   uint64_t pin_ttl_us_max = 3'600'000'000;
 };
 
+// What the NVMe tier may do beside serving.
+struct DiskUpkeep {
+  uint64_t write_bytes_per_day = 0;  // evicted and rescued pages beyond it are dropped; 0: no limit
+  bool rescue = false;               // pages that were read are saved from reclaim
+  uint64_t scrub_bytes_per_second = 0;          // 0: nothing is read that nobody asked for
+  bool save = true;                             // a drain writes what lives in memory alone
+  uint64_t scrub_interval_us = 86'400'000'000;  // between the starts of two passes, at least
+};
+
 }  // namespace crumb
 
 #endif  // CRUMB_CACHESVC_CORE_ENGINE_LIMITS_H_

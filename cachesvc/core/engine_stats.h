@@ -88,9 +88,25 @@ struct EngineStats {
   uint64_t fresh_oldest_us = 0;                   // since the chain of the oldest fresh page grew
   uint64_t unknown_position_pages = 0;            // encoded at once for want of a position
   std::array<uint64_t, kPrecisionCount> pages{};  // in all tiers, by precision
+  // The NVMe tier beside serving: disk_spare.cc.
+  uint64_t nvme_page_bytes = 0;  // written because of a put: headers and payloads alone
+  int64_t write_budget_left = 0;
+  uint64_t write_budget_per_day = 0;                          // 0: no budget
+  uint64_t evicted_over_budget = 0, unsaved_over_budget = 0;  // dropped by eviction; by drain
+  uint64_t rescued = 0, rescued_bytes = 0, rescues_failed = 0;
+  uint64_t rescues_over_share = 0, rescues_over_budget = 0;
+  uint64_t scrubbed_pages = 0, scrubbed_bytes = 0, scrub_bad_pages = 0, scrub_passes = 0;
+  double scrub_progress = 0;  // of the pass under way
+  uint64_t checksum_failures_scrub = 0;
   double error_k = 0, energy_k = 0, error_v = 0, energy_v = 0;  // summed over encoded pages
   SegmentLogStats nvme;
   bool nvme_present = false;
+
+  // Bytes given to the device per byte of pages; 0 before the first.
+  double write_amplification() const {
+    if (nvme_page_bytes == 0) return 0;
+    return static_cast<double>(nvme.bytes_written) / static_cast<double>(nvme_page_bytes);
+  }
 };
 
 }  // namespace crumb

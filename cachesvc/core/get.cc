@@ -79,6 +79,7 @@ void EngineImpl::DescribeHit(Block& block, const Entry& entry, Tier tier) {
 void EngineImpl::GetFromMemory(Block& block, EntryId id, Tier tier) {
   TouchPage(index.at(id));
   PageOf(index.at(id)).got = true;
+  if (PageOf(index.at(id)).prefetched) index.at(id).disk_hit = 1;
   ForgetPrefetched(id);
   PinForBlock(block, id);
   DescribeHit(block, index.at(id), tier);

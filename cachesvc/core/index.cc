@@ -120,7 +120,8 @@ DiskLocation Index::location(EntryId id) const {
 
 void Index::SetLocation(EntryId id, const DiskLocation& location) {
   Entry& entry = entries_[id];
-  entry.segment = location.segment;
+  entry.segment = location.segment & 0x7fffffff;
+  entry.disk_hit = 0;
   entry.segment_generation = location.generation;
   entry.offset_blocks = static_cast<uint16_t>(location.offset_blocks);
   // A segment has no more blocks than that, and a record the size of its page.

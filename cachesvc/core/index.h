@@ -33,7 +33,9 @@ inline constexpr uint32_t kNoId = 0xffffffff;
 struct alignas(64) Entry {
   BlockKey key;
   uint64_t parent_prefix;
-  uint32_t segment, segment_generation;  // of its record; generation 0: not on disk
+  uint32_t segment : 31;        // of its record
+  uint32_t disk_hit : 1;        // read for a get since it was written there
+  uint32_t segment_generation;  // 0: not on disk
   uint32_t generation;
   EntryId next;                // in its bucket, or kNoId
   uint16_t children;           // hint: pages that name this one as parent

@@ -163,6 +163,8 @@ Grant EngineImpl::EvictOne(EntryId id) {
   if (log != nullptr && !GoesToNvme(id)) {
     ++counts.evicted_unseen;
     seen_keys.Add(entry.key.prefix64());
+  } else if (log != nullptr && !MayWriteSpare()) {
+    ++counts.evicted_over_budget;
   } else if (log != nullptr) {
     if (evictions >= options.limits.evictions_max) return Grant::kWait;
     result = StartAppend(id, false, true);
@@ -191,6 +193,7 @@ void EngineImpl::KeepEvictionsAhead() {
   for (uint32_t i = evictions; i < wanted; ++i) {
     const EntryId victim = VictimOf(*policy, static_cast<uint32_t>(bytes / kPageAlignment));
     if (victim == kNoId || index.at(victim).on_disk() || !GoesToNvme(victim)) return;
+    if (!MayWriteSpare()) return;
     if (StartAppend(victim, false, true) != BlockResult::kOk) return;
   }
 }

@@ -40,7 +40,16 @@ EngineStats EngineImpl::Stats() const {
   stats.waiters = parked.size();
   stats.prefetches = prefetches;
   stats.nvme_present = log != nullptr;
-  if (log != nullptr) stats.nvme = log->stats();
+  if (log == nullptr) return stats;
+  stats.nvme = log->stats();
+  WriteBudget today = write_budget;
+  today.Charge(stats.nvme.bytes_issued, now());
+  stats.write_budget_left = today.left_bytes();
+  stats.write_budget_per_day = today.bytes_per_day();
+  if (scrub.segment < stats.nvme.segments) {
+    stats.scrub_progress =
+        static_cast<double>(scrub.segment) / static_cast<double>(stats.nvme.segments);
+  }
   return stats;
 }
 

@@ -99,6 +99,8 @@ int EngineImpl::RunReady() {
   RetryUnsent();
   RetryForgets();
   work += RunFlushes();
+  work += RunRescues();
+  work += RunScrub();
   work += RunDrain();
   for (GpuLink* link : links) link->Flush();
   if (log != nullptr) log->Submit();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cachesvc/server/nvme_call.h"
 #include "cachesvc/server/quality_calls.h"
 #include "cachesvc/server/rotation_calls.h"
 #include "cachesvc/server/rpc_convert.h"
@@ -62,6 +63,16 @@ grpc::ServerUnaryReactor* AdminService::Flush(grpc::CallbackServerContext* call,
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kBusyMessage});
   context_->log.Info("flush", {{"layout", flush.has_identity ? Hex(flush.identity.bytes) : "all"},
                                {"tenant", flush.tenant.empty() ? "all" : flush.tenant}});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ResizeNvme(grpc::CallbackServerContext* call,
+                                                   const v1::ResizeNvmeRequest* request,
+                                                   v1::ResizeNvmeReply* reply) {
+  const absl::Status allowed = CheckAdminPeer(call->peer(), context_->config.listen.admin);
+  if (!allowed.ok()) return End(call, allowed);
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  StartNvmeResize(context_, {reactor, request, reply, &resizing_});
   return reactor;
 }
 

@@ -20,6 +20,9 @@ class AdminService final : public v1::Admin::CallbackService {
                                    v1::StatusReply* reply) override;
   grpc::ServerUnaryReactor* Flush(grpc::CallbackServerContext* call,
                                   const v1::FlushRequest* request, v1::FlushReply* reply) override;
+  grpc::ServerUnaryReactor* ResizeNvme(grpc::CallbackServerContext* call,
+                                       const v1::ResizeNvmeRequest* request,
+                                       v1::ResizeNvmeReply* reply) override;
   grpc::ServerReadReactor<v1::ImportRotationChunk>* ImportRotation(
       grpc::CallbackServerContext* call, v1::RotationInfo* reply) override;
   grpc::ServerUnaryReactor* ListRotations(grpc::CallbackServerContext* call,
@@ -42,6 +45,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   RpcContext* const context_;
   std::atomic<int> imports_{0};
+  std::atomic<bool> resizing_{false};
 };
 
 // OK if a caller at `peer` (as gRPC writes it: "unix:", "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5") may

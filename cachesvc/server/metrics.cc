@@ -261,6 +261,7 @@ void AddStorage(const EngineStats& s, Families* out) {
   Families::Counter(checksums, s.checksum_failures_peer, {{"tier", "peer"}, {"where", "peer"}});
   const SegmentLogStats& n = s.nvme;
   Families::Counter(checksums, n.dropped_checksum, {{"tier", "nvme"}, {"where", "recover"}});
+  Families::Counter(checksums, s.checksum_failures_scrub, {{"tier", "nvme"}, {"where", "scrub"}});
   out->Gauge("crumb_nvme_enabled", "1 while the NVMe tier takes writes.",
              s.nvme_present && n.enabled ? 1 : 0);
   out->Counter("crumb_nvme_bytes_total", "Bytes read from and written to the device.", n.bytes_read,
@@ -287,6 +288,39 @@ void AddStorage(const EngineStats& s, Families* out) {
   Families::Counter(dropped, n.dropped_stamp, {{"reason", "stamp"}});
   out->Gauge("crumb_recovery_missing_bytes", "What the log file lacked of its length at the start.",
              static_cast<double>(n.bytes_missing));
+}
+
+// The NVMe tier beside serving: budget, rescue, scrub.
+void AddUpkeep(const EngineStats& s, Families* out) {
+  out->Counter("crumb_nvme_page_bytes_total", "Bytes of pages written because of a put.",
+               s.nvme_page_bytes);
+  out->Gauge("crumb_nvme_write_amplification",
+             "Bytes given to the device per byte of those pages; 0 before the first.",
+             s.write_amplification());
+  out->Gauge("crumb_nvme_write_budget_bytes_per_day", "nvme.write_bytes_per_day; 0: no budget.",
+             static_cast<double>(s.write_budget_per_day));
+  out->Gauge("crumb_nvme_write_budget_left_bytes",
+             "What may be written now; below 0 durable puts are owed for.",
+             static_cast<double>(s.write_budget_left));
+  out->Counter("crumb_nvme_unwritten_pages_total",
+               "Pages that the write budget kept from the NVMe tier, by what would have written.",
+               s.evicted_over_budget, {{"by", "eviction"}});
+  MetricFamily* unwritten = &out->list().back();
+  Families::Counter(unwritten, s.rescues_over_budget, {{"by", "rescue"}});
+  Families::Counter(unwritten, s.unsaved_over_budget, {{"by", "drain"}});
+  out->Counter("crumb_nvme_rescued_pages_total",
+               "Pages that were read and lay in a segment to be written over, by outcome.",
+               s.rescued, {{"outcome", "done"}});
+  MetricFamily* rescued = &out->list().back();
+  Families::Counter(rescued, s.rescues_failed, {{"outcome", "failed"}});
+  Families::Counter(rescued, s.rescues_over_share, {{"outcome", "too_many"}});
+  out->Counter("crumb_nvme_rescued_bytes_total", "Bytes written anew for them.", s.rescued_bytes);
+  out->Counter("crumb_scrubbed_pages_total", "Pages that the scrub read, by what it found.",
+               s.scrubbed_pages, {{"result", "ok"}});
+  Families::Counter(&out->list().back(), s.scrub_bad_pages, {{"result", "bad"}});
+  out->Counter("crumb_scrubbed_bytes_total", "Bytes of good pages that it read.", s.scrubbed_bytes);
+  out->Counter("crumb_scrub_passes_total", "Passes over the whole log that ended.", s.scrub_passes);
+  out->Gauge("crumb_scrub_progress_ratio", "Of the pass under way.", s.scrub_progress);
 }
 
 void AddDataSocket(const Snapshot& snapshot, Families* out) {
@@ -434,6 +468,7 @@ std::string MetricsText(const Snapshot& snapshot) {
   AddCodec(snapshot.engine, &families);
   AddWindows(snapshot.engine, &families);
   AddStorage(snapshot.engine, &families);
+  AddUpkeep(snapshot.engine, &families);
   AddNetwork(snapshot, &families);
   AddDataSocket(snapshot, &families);
   AddGpu(snapshot, &families);

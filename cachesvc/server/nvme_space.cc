@@ -5,7 +5,9 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "cachesvc/base/page_header.h"
 #include "cachesvc/server/config.h"
+#include "storage/device/stripe_set.h"
 
 namespace crumb {
 
@@ -53,6 +55,10 @@ NvmeSpace SumOfEqualShares(const std::vector<NvmeShare>& shares) {
   space.total_bytes = total * shares.size();
   space.available_bytes = available * shares.size();
   return space;
+}
+
+uint64_t NvmeDataBytes(uint64_t bytes, size_t paths) {
+  return paths > 1 ? StripeDataBytes(bytes, paths) : bytes / kPageAlignment * kPageAlignment;
 }
 
 }  // namespace crumb

@@ -32,6 +32,9 @@ struct NvmeSpace {
 };
 NvmeSpace SumOfEqualShares(const std::vector<NvmeShare>& shares);
 
+// What `bytes` over so many paths give to the tier itself: striped files carry labels.
+uint64_t NvmeDataBytes(uint64_t bytes, size_t paths);
+
 }  // namespace crumb
 
 #endif  // CRUMB_CACHESVC_SERVER_NVME_SPACE_H_

@@ -1,12 +1,15 @@
 // The shard's thread: builds its parts in order, turns the loop, takes them down in reverse.
 #include "cachesvc/server/shard.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "cachesvc/base/loop.h"
 #include "cachesvc/net/loopback_transport.h"
+#include "cachesvc/server/nvme_space.h"
 #include "cachesvc/server/pool_touch.h"
 #include "cachesvc/server/unix_socket.h"
 #include "gpu/device/host_queue.h"
@@ -72,6 +76,17 @@ absl::StatusOr<FileDevice> OpenNvme(const std::vector<std::string>& files, uint6
                          .accept = &AcceptLogAlone});
 }
 
+// 0: some is not there, or no regular file.
+uint64_t LengthOf(const std::vector<std::string>& files) {
+  uint64_t bytes = 0;
+  for (const std::string& file : files) {
+    struct stat info {};
+    if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return 0;
+    bytes += static_cast<uint64_t>(info.st_size) / kPageAlignment * kPageAlignment;
+  }
+  return bytes;
+}
+
 EngineLimits LimitsOf(const Config& config) {
   const LimitsConfig& from = config.limits;
   EngineLimits limits;
@@ -120,6 +135,7 @@ struct Shard::Impl {
   absl::Status Build(ShardReport* report);
   absl::Status AttachGpu();
   absl::Status OpenLog(ShardReport* report);
+  absl::Status Shrink(uint64_t bytes);
   absl::Status RegisterBuffers(ShardReport* report);
   void OpenUcx(ShardReport* report);
   void OpenDataSocket(ShardReport* report);
@@ -159,6 +175,11 @@ absl::Status Shard::Impl::Build(ShardReport* report) {
   engine_options.queue = queue.get();
   engine_options.hbm = options.gpu->hbm();
   engine_options.gpu_stage = options.gpu->stage();
+  engine_options.disk = {.write_bytes_per_day = config.nvme.write_bytes_per_day,
+                         .rescue = config.nvme.rescue,
+                         .scrub_bytes_per_second = config.nvme.scrub_bytes_per_second,
+                         .save = config.shutdown_save,
+                         .scrub_interval_us = config.nvme.scrub_interval_us};
   engine_options.fresh_percent = static_cast<uint8_t>(config.pool.fresh_percent);
   engine_options.fresh_idle_us = config.codec.windows_idle_us;
   engine_options.max_lossy_depth = static_cast<uint8_t>(config.codec.max_lossy_depth);
@@ -191,7 +212,14 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
     return absl::OkStatus();
   }
   options.watch->Say("opening the file of the NVMe tier");
-  absl::StatusOr<FileDevice> opened = OpenNvme(options.nvme_files, config.nvme.bytes);
+  const uint64_t wanted = NvmeDataBytes(config.nvme.bytes, options.nvme_files.size());
+  const uint64_t before = LengthOf(options.nvme_files);
+  absl::StatusOr<FileDevice> opened =
+      OpenNvme(options.nvme_files, std::max(config.nvme.bytes, before));
+  if (absl::IsResourceExhausted(opened.status()) && before > config.nvme.bytes) {
+    // A sparse file that has no room for the length it had.
+    opened = OpenNvme(options.nvme_files, config.nvme.bytes);
+  }
   if (!opened.ok()) {
     return absl::Status(opened.status().code(),
                         absl::StrCat("nvme.path: ", opened.status().message()));
@@ -219,7 +247,28 @@ absl::Status Shard::Impl::OpenLog(ShardReport* report) {
     report->warnings.push_back(CutWarning(options.nvme_files, device.bytes_before, missing));
   }
   engine->SetLog(log.get());
-  return absl::OkStatus();
+  return device.device->size_bytes() > wanted ? Shrink(wanted) : absl::OkStatus();
+}
+
+// nvme.bytes was lowered. WHY not cut before the log is read: tombstones that lie behind the new
+// end hide pages in front of it.
+absl::Status Shard::Impl::Shrink(uint64_t bytes) {
+  options.watch->Say("making the NVMe tier smaller");
+  std::optional<absl::Status> done;
+  engine->ResizeDisk(bytes, [&done](const absl::Status& status) { done = status; });
+  while (!done.has_value()) {
+    const absl::Status go_on = options.watch->Check();
+    if (!go_on.ok()) {
+      engine.reset();  // it would answer here
+      return go_on;
+    }
+    engine->Poll();
+    engine->RunReady();
+    pollfd wake = {log->wake_fd(), POLLIN, 0};
+    ::poll(&wake, wake.fd < 0 ? 0 : 1, 1);
+  }
+  CRUMB_TRY(*done);
+  return device.device->Resize(bytes);
 }
 
 // WHY touched only where it will be pinned: elsewhere, memory that no page needs costs nothing.
@@ -395,6 +444,8 @@ absl::Status Shard::Call(Function function, uint64_t timeout_us) {
   if (!done) return absl::DeadlineExceededError("the shard does not answer");
   return absl::OkStatus();
 }
+
+BlockDevice* Shard::device() const { return impl_->device.device.get(); }
 
 absl::Status Shard::Stop() {
   if (impl_->thread.joinable()) {

@@ -21,6 +21,7 @@
 #include "cachesvc/server/staging_pool.h"
 #include "cachesvc/server/start_watch.h"
 #include "cachesvc/server/stream_hub.h"
+#include "storage/device/block_device.h"
 
 namespace crumb {
 
@@ -80,6 +81,8 @@ class Shard {
   // Post, then waits until it ran. UNAVAILABLE: mailbox full. DEADLINE_EXCEEDED: not within
   // `timeout_us`; it may still run later, so it must own what it touches.
   absl::Status Call(Function function, uint64_t timeout_us);
+  // Of the NVMe tier; null: none. Others than the shard may only ask its size and Resize it.
+  BlockDevice* device() const;
   // Ends the loop, closes the log (sealed, marked clean) and joins. What Close said.
   absl::Status Stop();
 

@@ -98,7 +98,8 @@ ordered_json Windows(const EngineStats& s) {
 }
 
 ordered_json Nvme(const Snapshot& snapshot) {
-  const SegmentLogStats& n = snapshot.engine.nvme;
+  const EngineStats& s = snapshot.engine;
+  const SegmentLogStats& n = s.nvme;
   return {{"description", snapshot.nvme_description},
           {"present", snapshot.engine.nvme_present},
           {"enabled", snapshot.engine.nvme_present && n.enabled},
@@ -112,7 +113,19 @@ ordered_json Nvme(const Snapshot& snapshot) {
           {"recovery_dropped",
            n.dropped_torn + n.dropped_checksum + n.dropped_stale + n.dropped_format},
           {"recovery_seconds", Seconds(n.recovery_us)},
-          {"clean_start", n.clean_start}};
+          {"clean_start", n.clean_start},
+          {"write_amplification", s.write_amplification()},
+          {"write_budget",
+           {{"bytes_per_day", s.write_budget_per_day},  // 0: none
+            {"left_bytes", s.write_budget_left},
+            {"unwritten_pages",
+             s.evicted_over_budget + s.rescues_over_budget + s.unsaved_over_budget}}},
+          {"rescued_pages", s.rescued},
+          {"scrub",
+           {{"passes", s.scrub_passes},
+            {"progress", s.scrub_progress},
+            {"good_pages", s.scrubbed_pages},
+            {"bad_pages", s.scrub_bad_pages}}}};
 }
 
 ordered_json Gpu(const Snapshot& snapshot) {

@@ -95,6 +95,29 @@ std::string Measured(const Json& node, const char* key, int decimals, const char
   return absl::StrFormat("%.*f%s", decimals, Number(node, key), unit);
 }
 
+std::string NvmeWrites(const Json& nvme) {
+  const Json& budget = At(nvme, "write_budget");
+  const double per_day = Number(budget, "bytes_per_day");
+  std::string text = absl::StrCat(HumanBytes(Number(nvme, "bytes_written")), ", amplification ",
+                                  Measured(nvme, "write_amplification", 2, ""), ", ");
+  if (per_day == 0) return text + "no budget";
+  const double left = Number(budget, "left_bytes");
+  absl::StrAppend(&text, left < 0 ? "over budget by " : "may write ",
+                  HumanBytes(left < 0 ? -left : left), left < 0 ? "" : " now", ", ",
+                  HumanBytes(per_day), " a day, ", HumanCount(Number(budget, "unwritten_pages")),
+                  " pages not written for it");
+  return text;
+}
+
+std::string NvmeScrub(const Json& nvme) {
+  const Json& scrub = At(nvme, "scrub");
+  return absl::StrFormat("%s good, %s bad, %s passes, %.0f %% of the next; %s pages rescued",
+                         HumanCount(Number(scrub, "good_pages")),
+                         HumanCount(Number(scrub, "bad_pages")),
+                         HumanCount(Number(scrub, "passes")), 100 * Number(scrub, "progress"),
+                         HumanCount(Number(nvme, "rescued_pages")));
+}
+
 void PrintSummary(const Json& document, std::ostream* out) {
   const Json& codec = At(document, "codec");
   const Json& process = At(document, "process");
@@ -112,6 +135,7 @@ void PrintSummary(const Json& document, std::ostream* out) {
   const Json& gpu = At(document, "gpu");
   *out << "\ngpu                " << Text(gpu, "description") << "\nhbm                "
        << Text(gpu, "hbm") << "\nnvme               " << Text(nvme, "description")
+       << "\nnvme writes        " << NvmeWrites(nvme) << "\nnvme scrub         " << NvmeScrub(nvme)
        << "\nucx                " << Text(At(document, "ucx"), "description")
        << "\nerror K, V         " << Measured(codec, "relative_error_k", 4, "") << ", "
        << Measured(codec, "relative_error_v", 4, " of the energy") << "\nchecksum failures  "
@@ -166,6 +190,26 @@ void Flush(Context* context, const std::string& layout_text, const std::string& 
   }
 }
 
+void ResizeNvme(Context* context, uint64_t bytes) {
+  absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(context->globals);
+  if (!admin.ok()) return context->Fail(admin.status());
+  const absl::StatusOr<client::NvmeSize> size = (*admin)->ResizeNvme(bytes);
+  if (!size.ok()) return context->Fail(size.status());
+  if (context->globals.json) {
+    context->out << Json{{"bytes", size->bytes},
+                         {"bytes_before", size->bytes_before},
+                         {"configured_bytes", size->configured_bytes}}
+                        .dump()
+                 << "\n";
+  } else {
+    context->err << "the NVMe tier has " << size->bytes << " bytes, it had " << size->bytes_before
+                 << "\n";
+  }
+  if (size->bytes == size->configured_bytes) return;
+  context->err << "warning: nvme.bytes says " << size->configured_bytes
+               << ": the next start goes back to that; change the configuration too\n";
+}
+
 }  // namespace
 
 void AddStatusCommands(CLI::App* app, Context* context) {
@@ -181,6 +225,16 @@ void AddStatusCommands(CLI::App* app, Context* context) {
   flush->add_option("--tenant", *tenant, "Name of the tenant");
   flush->footer("Example: crumbctl flush --layout smollm2\n");
   flush->callback([context, layout, tenant] { Flush(context, *layout, *tenant); });
+  CLI::App* nvme = app->add_subcommand("nvme", "The NVMe tier");
+  nvme->require_subcommand(1);
+  auto bytes = std::make_shared<uint64_t>(0);
+  CLI::App* resize = nvme->add_subcommand(
+      "resize", "Another size, while it serves; pages behind a lower end are forgotten");
+  resize->add_option("BYTES", *bytes, "Size, also with KiB MiB GiB TiB; at least four segments")
+      ->required()
+      ->transform(CLI::AsSizeValue(false));
+  resize->footer("Example: crumbctl nvme resize 200GiB\n");
+  resize->callback([context, bytes] { ResizeNvme(context, *bytes); });
 }
 
 }  // namespace crumb::cli

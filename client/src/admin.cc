@@ -141,6 +141,19 @@ absl::StatusOr<std::string> Admin::StatusJson() {
   return std::move(*reply.mutable_json());
 }
 
+absl::StatusOr<NvmeSize> Admin::ResizeNvme(uint64_t bytes) {
+  v1::ResizeNvmeRequest request;
+  request.set_bytes(bytes);
+  grpc::ClientContext context;
+  impl_->channel.Prepare(&context, kLongVerbMs);
+  v1::ResizeNvmeReply reply;
+  const grpc::Status status = impl_->admin->ResizeNvme(&context, request, &reply);
+  if (!status.ok()) return impl_->channel.Explain(status, "ResizeNvme");
+  return NvmeSize{.bytes = reply.bytes(),
+                  .bytes_before = reply.bytes_before(),
+                  .configured_bytes = reply.configured_bytes()};
+}
+
 absl::Status Admin::Flush(const std::string& layout_hash_hex, const std::string& tenant) {
   v1::FlushRequest request;
   if (!layout_hash_hex.empty()) {

@@ -43,6 +43,11 @@ struct DaemonFacts {
   bool ucx = false;
 };
 
+struct NvmeSize {
+  uint64_t bytes = 0, bytes_before = 0;
+  uint64_t configured_bytes = 0;  // which the next start goes back to
+};
+
 class Admin {
  public:
   static absl::StatusOr<std::unique_ptr<Admin>> Open(const ChannelOptions& options,
@@ -53,6 +58,8 @@ class Admin {
   absl::StatusOr<std::string> StatusJson();
   // Empty fields match everything. Returns when the forgetting is durable.
   absl::Status Flush(const std::string& layout_hash_hex, const std::string& tenant);
+  // Another size of the NVMe tier. Returns when it is durable.
+  absl::StatusOr<NvmeSize> ResizeNvme(uint64_t bytes);
   absl::StatusOr<RotationSummary> ImportRotation(const RotationFiles& files);
   absl::StatusOr<std::vector<RotationSummary>> ListRotations(const std::string& hash_prefix);
   // What was kept, with the whole hash.

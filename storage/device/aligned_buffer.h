@@ -38,6 +38,16 @@ class AlignedBuffer {
   uint8_t* data() const { return data_.get(); }
   uint64_t size() const { return data_.get_deleter().bytes; }
   MutableBytes span() const { return {data(), size()}; }
+  // Longer, maybe at another address; what is new is zero. REQUIRES: not empty.
+  void Grow(uint64_t bytes) {
+    const uint64_t size = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    const uint64_t before = data_.get_deleter().bytes;
+    CRUMB_CHECK(before > 0 && size >= before);
+    void* memory = ::mremap(data_.get(), before, size, MREMAP_MAYMOVE);
+    CRUMB_CHECK(memory != MAP_FAILED);
+    (void)data_.release();
+    data_ = {static_cast<uint8_t*>(memory), UnmapMemory{size}};
+  }
   // For memory that a device which fell silent may still write to: never given back.
   void Abandon() { static_cast<void>(data_.release()); }
 

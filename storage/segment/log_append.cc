@@ -263,6 +263,12 @@ void SegmentLog::Impl::OnMark(const Op& op, int error) {
     state->order.Push(preparing);
   } else {
     OnWriteOk();
+    state->stats.bytes_written += op.request.bytes;
+    if (preparing >= Limit()) {  // the log became smaller meanwhile
+      segment.state = SegmentState::kFree;
+      preparing = kNoSegment;
+      return;
+    }
     segment.generation = preparing_generation;
     segment.used_blocks = state->geometry.DataBegin(preparing);
     segment.state = SegmentState::kReady;
@@ -289,7 +295,7 @@ void SegmentLog::Impl::MaybeFree(uint32_t index) {
   if (segment.state != SegmentState::kDraining || index == sealing) return;
   if (segment.reads > 0 || segment.writes > 0 || segment.meta_busy) return;
   segment.state = SegmentState::kFree;
-  state->free.Push(index);
+  if (index < Limit()) state->free.Push(index);
 }
 
 }  // namespace crumb

@@ -44,7 +44,7 @@ void SegmentLog::Impl::LoseErase(uint64_t log_sequence) {
 
 void SegmentLog::Impl::PushTombstone(const BlockKey& key, uint64_t token) {
   ++erases_out;
-  erases.Push({{key, state->next_sequence++}, token});
+  erases.Push({{key, state->next_sequence++}, token, false});
 }
 
 void SegmentLog::Impl::Forget(uint32_t index, Record* record, uint64_t token) {
@@ -81,6 +81,7 @@ void SegmentLog::Impl::AdvanceErases() {
   }
   StoreTombstones(block, state->superblock.salt, tombstone_block.span());
   tombstones_in_flight = count;
+  segment.tombstones += count;
   Op op;
   op.kind = OpKind::kTombstones;
   op.location.segment = state->open;
@@ -113,6 +114,7 @@ void SegmentLog::Impl::EndErases(uint32_t count, BlockResult result) {
   for (uint32_t i = 0; i < count; ++i) {
     const PendingErase erase = erases.Pop();
     if (result != BlockResult::kOk) LoseErase(erase.tombstone.log_sequence);
+    if (erase.carried) --resizing.writing;
     if (erase.token == 0) {
       --erases_out;
       continue;
@@ -137,6 +139,11 @@ BlockResult SegmentLog::Impl::Flush(uint64_t token) {
     state->table.Free(&state->segments[index].records);
     DropSegment(index);
   }
+  for (uint32_t index = Limit(); index < state->segments.size(); ++index) {  // being given up
+    if (state->segments[index].state != SegmentState::kSealed) continue;
+    state->table.Free(&state->segments[index].records);
+    DropSegment(index);
+  }
   state->open = kNoSegment;
   state->footer().Clear();
   state->table.Free(&report.records);
@@ -158,7 +165,11 @@ void SegmentLog::Impl::DropSegment(uint32_t index) {
 }
 
 void SegmentLog::Impl::AdvanceSuperblock() {
-  if (flushes_in_flight > 0 || flushes.empty()) return;
+  const bool resized =
+      !closed && resizing.step == ResizeStep::kSuperblock && clock->now_us() >= resizing.retry_us;
+  if (superblock_busy || (flushes.empty() && !resized)) return;
+  superblock_busy = true;
+  resizing.covered = resized;
   flushes_in_flight = static_cast<uint32_t>(flushes.size());
   ++state->superblock.revision;
   watermark_in_flight = state->superblock.watermark;
@@ -188,9 +199,12 @@ void SegmentLog::Impl::OnSuperblock(int error) {
       lost_sequence = 0;
       state->stats.erases_lost = 0;
     }
+    if (resizing.covered) OnResizeStable();
   } else {
     OnWriteError();
+    if (resizing.covered) resizing.retry_us = clock->now_us() + state->options.retry_off_us;
   }
+  superblock_busy = resizing.covered = false;
   for (uint32_t i = 0; i < flushes_in_flight; ++i) {
     LogEvent event;
     event.kind = LogEventKind::kFlushed;

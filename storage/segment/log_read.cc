@@ -144,8 +144,34 @@ void SegmentLog::Impl::OnRetired(const Op& op, int error) {
   state->segments[op.location.segment].meta_busy = false;
   if (error != 0) {
     OnWriteError();
+  } else {
+    state->stats.bytes_written += op.request.bytes;
   }
   MaybeFree(op.location.segment);
+}
+
+size_t SegmentLog::Impl::Records(uint32_t index, uint32_t offset_blocks,
+                                 absl::Span<LogRecord> out) const {
+  if (index >= state->segments.size() || out.empty()) return 0;
+  const LogSegment& segment = state->segments[index];
+  if (segment.state != SegmentState::kSealed || segment.generation == 0) return 0;
+  size_t count = 0;
+  state->table.ForEachFrom(segment.records, offset_blocks, [&](const Record& record) {
+    if (record.record_state() != RecordState::kLive) return true;
+    out[count++] = {record.key,
+                    {index, segment.generation, record.offset_blocks,
+                     static_cast<uint32_t>(record.blocks * kLogBlock)}};
+    return count < out.size();
+  });
+  return count;
+}
+
+std::optional<DiskLocation> SegmentLog::Impl::NextReclaimed() const {
+  if (!state->free.empty() || state->order.empty()) return std::nullopt;
+  const uint32_t oldest = state->order.Front();
+  const LogSegment& segment = state->segments[oldest];
+  if (segment.state != SegmentState::kSealed || segment.generation == 0) return std::nullopt;
+  return DiskLocation{.segment = oldest, .generation = segment.generation};
 }
 
 }  // namespace crumb

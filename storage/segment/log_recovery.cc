@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
 #include "storage/device/aligned_buffer.h"
@@ -28,6 +28,10 @@ constexpr uint64_t kSequenceGap = 1u << 24;
 constexpr uint32_t kGenerationGap = 1024, kGenerationMax = 0xf0000000;
 // A sealed newest segment is opened again if this part of it is free.
 constexpr uint32_t kReopenDivisor = 8;
+
+uint64_t RecordsMax(const LogGeometry& geometry) {
+  return std::min(geometry.CapacityBytes() / kLogBlock, kRecordsMax);
+}
 
 struct Evidence {
   enum class Kind : uint8_t { kNothing, kUnreadable, kMarked };
@@ -96,8 +100,8 @@ class Recovery {
   std::vector<uint32_t> newest_first_;  // segments with a mark
   std::map<uint32_t, Footer> footers_;  // loaded ahead
   AlignedBuffer scan_;                  // a whole segment
-  std::unordered_map<BlockKey, uint64_t, BlockKeyHash> tombstones_;
-  std::unordered_set<BlockKey, BlockKeyHash> seen_;
+  absl::flat_hash_map<BlockKey, uint64_t, BlockKeyHash> tombstones_;
+  absl::flat_hash_set<BlockKey, BlockKeyHash> seen_;
   std::vector<Unfinished> unfinished_;  // newest first
   bool newest_seen_ = false;
   uint64_t sequence_max_ = 0;
@@ -243,6 +247,7 @@ absl::Status Recovery::TakeUnreadable() {
     target.generation = 0;
     CRUMB_TRY(ScanWhole(target, &contents, &readable));
     TakeTombstones(contents);
+    state_.segments[segment].tombstones = static_cast<uint32_t>(contents.tombstones.size());
     generation_max_ = std::max(generation_max_, evidence_[segment].mark.generation);
   }
   return absl::OkStatus();
@@ -358,6 +363,7 @@ void Recovery::Adopt(uint32_t segment, SegmentContents contents, bool readable) 
   info.sealed_on_disk = mark.state != MarkState::kOpen && !evidence_[segment].footer_damaged;
   sequence_max_ = std::max(sequence_max_, contents.sequence_max);
   TakeTombstones(contents);
+  info.tombstones = static_cast<uint32_t>(contents.tombstones.size());
   if (mark.state == MarkState::kRetired) {
     info.generation = 0;
     return;
@@ -516,6 +522,9 @@ absl::Status Recovery::Run() {
   CRUMB_TRY(ReadMarks());
   CRUMB_TRY(TakeCut());
   SortNewestFirst();
+  uint64_t records = 0;
+  for (const uint32_t segment : newest_first_) records += evidence_[segment].mark.record_count;
+  seen_.reserve(std::min(records, kRecordsMax));
   CRUMB_TRY(TakeUnreadable());
   for (size_t i = 0; i < newest_first_.size(); ++i) {
     CRUMB_TRY(GoOn());
@@ -539,12 +548,22 @@ absl::Status Recovery::Run() {
 
 }  // namespace
 
+void LogState::SetSegmentCount(uint32_t count) {
+  geometry.segment_count = count;
+  segments.resize(count);
+  for (IndexQueue* queue : {&free, &order}) {
+    IndexQueue other(count);
+    while (!queue->empty()) other.Push(queue->Pop());
+    *queue = std::move(other);
+  }
+  table.Grow(RecordsMax(geometry), count);
+}
+
 LogState::LogState(const SegmentLogOptions& options_in, const LogGeometry& geometry_in)
     : options(options_in),
       geometry(geometry_in),
       segments(geometry_in.segment_count),
-      table(std::min(geometry_in.CapacityBytes() / kLogBlock, kRecordsMax),
-            geometry_in.segment_count),
+      table(RecordsMax(geometry_in), geometry_in.segment_count),
       free(geometry_in.segment_count),
       order(geometry_in.segment_count),
       builders{FooterBuilder(geometry_in), FooterBuilder(geometry_in)} {}

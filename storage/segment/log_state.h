@@ -37,6 +37,7 @@ struct LogSegment {
   uint64_t live_bytes = 0;
   uint32_t live_records = 0;
   uint32_t reads = 0, writes = 0;  // in flight; writes of records only
+  uint32_t tombstones = 0;         // that lie in it on the medium, at most
   uint32_t corrupt = 0;            // records that did not verify
   bool meta_busy = false;          // a mark, sync or footer of it is in flight
   bool sealed_on_disk = false;
@@ -61,6 +62,8 @@ struct LogState {
   SegmentLogStats stats;
 
   FooterBuilder& footer() { return builders[builder]; }
+  // REQUIRES: segments that go hold nothing and are in no queue.
+  void SetSegmentCount(uint32_t count);
 };
 
 // Formats the device, or finds what an earlier run left on it. Start-up; blocking.

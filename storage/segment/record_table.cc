@@ -15,6 +15,15 @@ RecordTable::RecordTable(uint64_t records_max, uint32_t lists_max) {
   chunks_ = reinterpret_cast<Chunk*>(memory_.data());
 }
 
+void RecordTable::Grow(uint64_t records_max, uint32_t lists_max) {
+  const uint64_t count = records_max / kPerChunk + 1 + lists_max;
+  if (count <= chunk_count_) return;
+  CRUMB_CHECK(count < RecordList::kNone);
+  memory_.Grow(count * sizeof(Chunk));
+  chunk_count_ = static_cast<uint32_t>(count);
+  chunks_ = reinterpret_cast<Chunk*>(memory_.data());
+}
+
 uint32_t RecordTable::TakeChunk() {
   uint32_t index = free_;
   if (index != RecordList::kNone) {

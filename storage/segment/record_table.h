@@ -38,6 +38,9 @@ class RecordTable {
   // Room for at least `records_max` records in `lists_max` lists.
   RecordTable(uint64_t records_max, uint32_t lists_max);
 
+  // Room for so many, if it has less: one longer stretch of memory, nothing is copied.
+  void Grow(uint64_t records_max, uint32_t lists_max);
+
   // False when no chunk is left: free a list first.
   bool HasRoom(const RecordList& list) const;
   // REQUIRES: HasRoom and a higher offset than the last one's.
@@ -53,6 +56,18 @@ class RecordTable {
   void ForEach(const RecordList& list, F&& visit) {
     for (uint32_t index = list.first; index != RecordList::kNone; index = chunks_[index].next) {
       for (uint32_t i = 0; i < chunks_[index].size; ++i) visit(chunks_[index].records[i]);
+    }
+  }
+
+  // The same from the first record at or behind `offset_blocks` on, until `visit` says false.
+  template <typename F>
+  void ForEachFrom(const RecordList& list, uint32_t offset_blocks, F&& visit) const {
+    for (uint32_t index = list.first; index != RecordList::kNone; index = chunks_[index].next) {
+      const Chunk& chunk = chunks_[index];
+      if (chunk.size == 0 || chunk.records[chunk.size - 1].offset_blocks < offset_blocks) continue;
+      for (uint32_t i = 0; i < chunk.size; ++i) {
+        if (chunk.records[i].offset_blocks >= offset_blocks && !visit(chunk.records[i])) return;
+      }
     }
   }
 

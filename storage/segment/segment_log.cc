@@ -40,7 +40,7 @@ SegmentLog::Impl::Impl(std::unique_ptr<LogState> state_in, BlockDevice* device_i
       free_ops(ops.size()),
       pending_ops(ops.size()),
       events(state->options.reads_max + state->options.appends_max + state->options.erases_max +
-             kFlushesMax),
+             kFlushesMax + 1),
       erases(state->options.erases_max),
       flushes(kFlushesMax),
       quarantine(state->segments.size()),
@@ -62,7 +62,7 @@ SegmentLog::Impl::~Impl() {
       // WHY let go: the silent device may still write from or into these.
       static_cast<void>(state.release());
       for (AlignedBuffer* buffer :
-           {&mark_block, &retire_block, &tombstone_block, &superblock_block}) {
+           {&mark_block, &retire_block, &tombstone_block, &superblock_block, &resizing.buffer}) {
         buffer->Abandon();
       }
       return;
@@ -74,6 +74,9 @@ void SegmentLog::Impl::Issue(const Op& op) {
   const uint32_t index = free_ops.Pop();
   ops[index] = op;
   ops[index].request.token = index;
+  const IoOp io = op.request.op;
+  if (io == IoOp::kWrite || io == IoOp::kWriteDurable)
+    state->stats.bytes_issued += op.request.bytes;
   pending_ops.Push(index);
 }
 
@@ -114,6 +117,10 @@ void SegmentLog::Impl::OnCompletion(const IoCompletion& completion) {
       return OnSuperblock(completion.error);
     case OpKind::kRetire:
       return OnRetired(op, completion.error);
+    case OpKind::kBlank:
+      return OnBlank(op, completion.error);
+    case OpKind::kCarry:
+      return OnCarry(op, completion.error);
   }
 }
 
@@ -121,6 +128,7 @@ void SegmentLog::Impl::Advance() {
   AdvanceErases();
   AdvanceSeal();
   AdvanceQuarantine();
+  AdvanceResize();
   PrepareNext();
   AdvanceSuperblock();
 }
@@ -135,6 +143,7 @@ size_t SegmentLog::Impl::TakeEvents(absl::Span<LogEvent> out) {
     if (event.kind == LogEventKind::kAppended) --appends;
     if (event.kind == LogEventKind::kErased) --erases_out;
     if (event.kind == LogEventKind::kFlushed) --flushes_out;
+    if (event.kind == LogEventKind::kResized) resizing.untold = false;
     out[count++] = event;
   }
   while (count < out.size() && report.records.size > 0) {
@@ -152,7 +161,8 @@ size_t SegmentLog::Impl::TakeEvents(absl::Span<LogEvent> out) {
 
 bool SegmentLog::Impl::idle() const {
   return free_ops.size() == ops.size() && events.empty() && erases.empty() && flushes.empty() &&
-         sealing == kNoSegment && report.records.size == 0;
+         sealing == kNoSegment && report.records.size == 0 &&
+         (resizing.step == ResizeStep::kNone || clock->now_us() < resizing.retry_us);
 }
 
 bool SegmentLog::Impl::MayWrite() const {
@@ -272,6 +282,14 @@ BlockResult SegmentLog::Erase(const BlockKey& key, const DiskLocation& location,
   return impl_->Erase(key, location, token);
 }
 BlockResult SegmentLog::Flush(uint64_t token) { return impl_->Flush(token); }
+BlockResult SegmentLog::Resize(uint64_t bytes, uint64_t token) {
+  return impl_->Resize(bytes, token);
+}
+size_t SegmentLog::Records(uint32_t segment, uint32_t offset_blocks,
+                           absl::Span<LogRecord> out) const {
+  return impl_->Records(segment, offset_blocks, out);
+}
+std::optional<DiskLocation> SegmentLog::NextReclaimed() const { return impl_->NextReclaimed(); }
 
 size_t SegmentLog::Poll(absl::Span<LogEvent> events) {
   impl_->DrainDevice();
@@ -290,5 +308,8 @@ int SegmentLog::wake_fd() const { return impl_->device->wake_fd(); }
 absl::Status SegmentLog::Close() { return impl_->Close(); }
 uint64_t SegmentLog::record_bytes_max() const { return impl_->state->geometry.RecordBytesMax(); }
 SegmentLogStats SegmentLog::stats() const { return impl_->Stats(); }
+const SegmentLogStats& SegmentLog::counts() const { return impl_->state->stats; }
+uint32_t SegmentLog::segment_count() const { return impl_->state->geometry.segment_count; }
+uint32_t SegmentLog::segment_bytes() const { return impl_->state->geometry.segment_bytes; }
 
 }  // namespace crumb

@@ -12,50 +12,18 @@
 #include "storage/device/aligned_buffer.h"
 #include "storage/device/index_queue.h"
 #include "storage/segment/fixed_queue.h"
+#include "storage/segment/log_ops.h"
 #include "storage/segment/log_state.h"
 #include "storage/segment/segment_log.h"
 
 namespace crumb {
 
 inline constexpr uint32_t kFlushesMax = 16;
-inline constexpr uint32_t kOwnOpsMax = 8;  // mark, sync or footer, tombstones, superblock, retire
+inline constexpr uint32_t kOwnOpsMax =
+    16;  // mark, sync or footer, tombstones, superblock, retire, resize
 inline constexpr uint32_t kForgivenPerWrites = 256;  // one device error per so many good writes
 
-struct SegmentLog::Impl {
-  enum class OpKind : uint8_t {
-    kAppend,
-    kRead,
-    kMark,
-    kSync,
-    kFooter,
-    kTombstones,
-    kSuperblock,
-    kRetire
-  };
-  struct Op {
-    OpKind kind = OpKind::kRead;
-    bool verify = false;
-    uint64_t token = 0;
-    IoRequest request;
-    BlockKey key;
-    DiskLocation location;  // only `segment` for the log's own operations
-  };
-  struct PendingErase {
-    Tombstone tombstone;
-    uint64_t token = 0;
-  };
-  struct Report {  // a reclaimed segment's pages, told bit by bit
-    uint32_t segment = 0, generation = 0, cursor = 0;
-    RecordList records;
-  };
-  struct ReadRequest {
-    const BlockKey& key;
-    const DiskLocation& location;
-    MutableBytes out;
-    uint64_t token;
-    bool verify;
-  };
-
+struct SegmentLog::Impl : LogOps {
   Impl(std::unique_ptr<LogState> state_in, BlockDevice* device_in, const Clock* clock_in);
   ~Impl();
 
@@ -96,10 +64,30 @@ struct SegmentLog::Impl {
   Record* FindRecord(const BlockKey& key, const DiskLocation& location);
   Record* FindLive(const BlockKey& key, const DiskLocation& location);
   BlockResult Read(const ReadRequest& request);
+  size_t Records(uint32_t index, uint32_t offset_blocks, absl::Span<LogRecord> out) const;
+  std::optional<DiskLocation> NextReclaimed() const;
   void OnRead(const Op& op, int error);
   void Corrupt(const BlockKey& key, const DiskLocation& location);
   void AdvanceQuarantine();
   void OnRetired(const Op& op, int error);
+
+  // log_resize.cc
+  BlockResult Resize(uint64_t bytes, uint64_t token);
+  uint32_t Limit() const;
+  void AdvanceResize();
+  void AdvanceBlank();
+  void OnBlank(const Op& op, int error);
+  bool IsVacated();
+  bool CarryTombstones();
+  void ReadForCarry(uint64_t at, uint64_t bytes);
+  void OnCarry(const Op& op, int error);
+  bool TakeMark();
+  bool TakeEntries();
+  void TakeScanned(int error);
+  void OnResizeStable();
+  void GiveUp();
+  void SetSegmentCount(uint32_t count);
+  void EndResize(BlockResult result);
 
   // log_forget.cc: tombstones, flush
   BlockResult Erase(const BlockKey& key, const DiskLocation& location, uint64_t token);
@@ -127,6 +115,7 @@ struct SegmentLog::Impl {
   IndexQueue quarantine;         // segments to retire
   AlignedBuffer mark_block, retire_block, tombstone_block, superblock_block;
   Report report;
+  Resizing resizing;
 
   uint32_t reads = 0, appends = 0, erases_out = 0, flushes_out = 0;  // until their event is taken
   uint32_t sealing = kNoSegment, preparing = kNoSegment, retiring = kNoSegment;
@@ -134,6 +123,7 @@ struct SegmentLog::Impl {
   bool want_next = false;  // somebody waits for a segment to open
   bool closed = false;
   uint32_t tombstones_in_flight = 0;
+  bool superblock_busy = false;
   uint32_t flushes_in_flight = 0;  // covered by the superblock being written
   uint32_t superblock_copy = 0;
   uint64_t watermark_in_flight = 0;  // what it says

@@ -169,6 +169,7 @@ void Rig::Start() {
   engine_options.fresh_idle_us = options.fresh_idle_us;
   engine_options.nvme_admission = options.nvme_admission;
   engine_options.nvme_promotion = options.nvme_promotion;
+  engine_options.disk = options.disk;
   if (options.hbm_bytes > 0) {
     auto memory = Arena::Map(options.hbm_bytes, HugePages::kNo);
     EXPECT_TRUE(memory.ok()) << memory.status();

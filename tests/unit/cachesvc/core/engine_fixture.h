@@ -217,6 +217,7 @@ struct RigOptions {
   uint64_t nvme_bytes = 0;  // 0: no tier; else at least 8 MiB
   NvmeAdmission nvme_admission = NvmeAdmission::kAll;
   NvmePromotion nvme_promotion = NvmePromotion::kFirst;
+  DiskUpkeep disk = {};
   uint64_t hbm_bytes = 0;  // 0: no HBM tier
   uint64_t gpu_stage_bytes = 0;
   FakeGpu* gpu = nullptr;               // workers may lend GPU memory

@@ -23,11 +23,12 @@ using testing::LogTester;
 using testing::TestKey;
 
 constexpr uint32_t kSegment = 1 << 20;
-constexpr uint64_t kBytes = 5 * kSegment;
+constexpr uint64_t kBytes = 7 * kSegment;  // of the device
+constexpr uint64_t kUsed = 5 * kSegment;   // by a log that keeps its size
 constexpr uint64_t kKeys = 24;
 constexpr int kSteps = 200;
 constexpr size_t kCasesMax = 5000;  // over all seeds
-constexpr uint64_t kSeeds = 4;
+constexpr uint64_t kSeeds = 4, kResizeSeeds = 3;
 constexpr size_t kVariants = 2;  // crashes per point of the stream
 
 struct StreamEvent {
@@ -110,6 +111,11 @@ struct History {
   std::map<uint64_t, std::vector<Put>> puts;     // by key id
   std::map<uint64_t, std::vector<Kill>> erases;  // by key id
   std::vector<Kill> flushes;                     // version_max: of all keys (versions are global)
+  struct Cut {
+    Kill kill;
+    uint32_t end = 0;  // pages in this segment and behind it are given up
+  };
+  std::vector<Cut> cuts;
 };
 
 class CrashRun {
@@ -121,8 +127,9 @@ class CrashRun {
   };
 
  public:
-  explicit CrashRun(uint64_t seed) : rng_(seed) {
-    options_.bytes_max = kBytes;
+  enum class Size { kFixed, kChanging };
+  CrashRun(uint64_t seed, Size size) : rng_(seed), size_(size) {
+    options_.bytes_max = size == Size::kFixed ? kUsed : kBytes;
     options_.segment_bytes = kSegment;
     options_.format_seed = seed + 1;
     options_.appends_max = 8;
@@ -135,8 +142,10 @@ class CrashRun {
     for (int step = 0; step < kSteps; ++step) {
       if (step == kSteps / 2) {
         ASSERT_NO_FATAL_FAILURE(Settle(&log));
+        ASSERT_NO_FATAL_FAILURE(SettleResize(&log));
         ASSERT_TRUE(log.log().Close().ok());
         ASSERT_TRUE(log.Open().ok());
+        segments_ = kBytes / kSegment;  // the configuration says so
       }
       ASSERT_NO_FATAL_FAILURE(Step(&log));
     }
@@ -209,12 +218,15 @@ class CrashRun {
   void Step(LogTester* log) {
     const uint64_t id = rng_.Below(kKeys);
     const uint64_t dice = rng_.Below(100);
+    if (size_ == Size::kChanging && rng_.Chance(1, 12)) Resize(log);
     if (dice < 80) {
       Put(log, id, dice < 40);
     } else if (dice < 98) {
       Erase(log, id);
-    } else {
+    } else if (size_ == Size::kFixed || dice == 99) {
       Flush(log);
+    } else {
+      Resize(log);
     }
     if (rng_.Chance(1, 3)) Turn(log);
   }
@@ -224,6 +236,11 @@ class CrashRun {
     log->Turn();
     std::vector<LogEvent> events = log->TakeEvents();
     for (const LogEvent& event : events) {
+      if (event.kind == LogEventKind::kResized) {
+        EXPECT_EQ(event.result, BlockResult::kOk);
+        if (shrinking_) history_.cuts.back().kill.done = Now();
+        resizing_ = shrinking_ = false;
+      }
       if (event.kind != LogEventKind::kAppended) continue;
       Flight& flight = flights_.at(event.token);
       if (event.result == BlockResult::kOk) {
@@ -239,6 +256,25 @@ class CrashRun {
   void Settle(LogTester* log) {
     for (int i = 0; i < 10'000 && !flights_.empty(); ++i) Turn(log);
     ASSERT_TRUE(flights_.empty());
+  }
+
+  // While all else goes on.
+  void Resize(LogTester* log) {
+    if (resizing_) return;
+    const auto to = static_cast<uint32_t>(4 + rng_.Below(4));
+    History::Cut cut;
+    cut.kill.asked = Now();
+    cut.kill.version_max = versions_;
+    cut.end = to;
+    ASSERT_EQ(log->log().Resize(uint64_t{to} * kSegment, 2'000'000), BlockResult::kOk);
+    resizing_ = true;
+    shrinking_ = to < segments_;
+    if (shrinking_) history_.cuts.push_back(cut);
+    segments_ = to;
+  }
+  void SettleResize(LogTester* log) {
+    for (int i = 0; i < 10'000 && resizing_; ++i) Turn(log);
+    ASSERT_FALSE(resizing_);
   }
 
   void Put(LogTester* log, uint64_t id, bool durable) {
@@ -318,6 +354,14 @@ class CrashRun {
     return false;
   }
 
+  // Lies behind an end that the log had since.
+  bool IsCut(const History::Put& put, size_t point, bool for_sure) const {
+    return std::any_of(history_.cuts.begin(), history_.cuts.end(), [&](const History::Cut& cut) {
+      return put.location.segment >= cut.end && put.version <= cut.kill.version_max &&
+             (for_sure ? cut.kill.done : cut.kill.asked) <= point;
+    });
+  }
+
   static bool Killed(const std::vector<History::Kill>& kills, uint64_t version, size_t point,
                      bool for_sure) {
     return std::any_of(kills.begin(), kills.end(), [&](const History::Kill& kill) {
@@ -366,8 +410,11 @@ class CrashRun {
       }
       const bool may_be_dead = Killed(history_.erases[id], put.version, point, false) ||
                                Killed(history_.flushes, put.version, point, false);
-      if (put.durable <= point && !may_be_dead && !IsReclaimed(put, point)) {
-        durable_version = put.version;
+      const bool may_be_gone = IsReclaimed(put, point) || IsCut(put, point, false);
+      if (put.durable <= point && !may_be_dead && !may_be_gone) durable_version = put.version;
+      // WHY not in the middle of the run: the configuration's size was there again by then.
+      if (put.version == version && put.location.generation != 0) {
+        ASSERT_FALSE(IsCut(put, point, true)) << "given up, and back";
       }
     }
     ASSERT_GE(version, durable_version) << "a durable page is lost or stale";
@@ -394,6 +441,9 @@ class CrashRun {
   }
 
   Rng rng_;
+  const Size size_;
+  uint32_t segments_ = kBytes / kSegment;
+  bool resizing_ = false, shrinking_ = false;
   SegmentLogOptions options_;
   MemDevice mem_{{kBytes, 4096, 64, false}};
   RecordingDevice device_{&mem_};
@@ -408,13 +458,25 @@ class CrashRun {
 class SegmentLogCrashTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(SegmentLogCrashTest, EveryPointOfTheWriteStream) {
-  CrashRun run(GetParam());
+  CrashRun run(GetParam(), CrashRun::Size::kFixed);
   ASSERT_NO_FATAL_FAILURE(run.Work());
   ASSERT_NO_FATAL_FAILURE(run.CrashEverywhere(kCasesMax / kSeeds));
   std::printf("%zu stream events, %zu crashes\n", run.stream().size(), run.cases());
   EXPECT_GT(run.cases(), run.stream().size());
 }
 
+class SegmentLogResizeCrashTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(SegmentLogResizeCrashTest, EveryPointWhileTheSizeChanges) {
+  CrashRun run(GetParam() + 100, CrashRun::Size::kChanging);
+  ASSERT_NO_FATAL_FAILURE(run.Work());
+  ASSERT_NO_FATAL_FAILURE(run.CrashEverywhere(kCasesMax / kSeeds));
+  std::printf("%zu stream events, %zu crashes\n", run.stream().size(), run.cases());
+  EXPECT_GT(run.cases(), run.stream().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SegmentLogResizeCrashTest,
+                         ::testing::Range<uint64_t>(1, kResizeSeeds + 1));
 INSTANTIATE_TEST_SUITE_P(Seeds, SegmentLogCrashTest, ::testing::Range<uint64_t>(1, kSeeds + 1));
 
 }  // namespace
