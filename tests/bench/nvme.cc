@@ -21,7 +21,9 @@ namespace crumb::bench {
 namespace {
 
 constexpr size_t kEvents = 64;
-constexpr size_t kVerifiers = 2;
+constexpr size_t kPoolThreads = 2;
+constexpr uint32_t kSlotsPerDepth =
+    4;  // so that pages at the pool take no place in the disk's queue
 
 struct Settings {
   std::vector<std::string> files;
@@ -32,6 +34,7 @@ struct Settings {
   bool unmerged = false, in_order = false, unverified = false, durable = false, small_pages = false;
 
   uint32_t page_bytes() const { return page_kib << 10; }
+  uint32_t slots() const { return depth * kSlotsPerDepth; }
   uint64_t pages() const { return (gib << 30) / page_bytes(); }
   DiskOptions disk() const {
     // Room for one segment that is kept ready, for remainders, footers and marks.
@@ -104,29 +107,28 @@ class Reader {
         log_(*open->log),
         arena_(arena),
         records_(std::move(records)),
-        checks_(settings.depth),
-        pool_(kVerifiers, settings.depth) {
-    free_.resize(settings.depth);
+        checks_(settings.slots()),
+        pool_(kPoolThreads, settings.slots()) {
+    free_.resize(settings.slots());
     std::iota(free_.begin(), free_.end(), 0);
   }
 
   void Run() {
     while (done_ < records_.size()) {
-      const size_t before = done_ + pool_.in_flight();
-      TakeEvents();
-      TakeChecks();
+      const size_t taken = TakeEvents() + TakeChecks();
       Issue();
       log_.Submit();
-      if (done_ + pool_.in_flight() == before) Sleep();
+      if (taken == 0) Sleep();
     }
   }
 
  private:
-  void TakeEvents() {
+  size_t TakeEvents() {
     const size_t count = log_.Poll(absl::MakeSpan(events_));
     for (size_t i = 0; i < count; ++i) {
       if (events_[i].result != BlockResult::kOk) Fail("a read failed");
       const size_t slot = events_[i].token;
+      --in_flight_;
       if (settings_.unverified) {
         Done(slot);
         continue;
@@ -135,23 +137,26 @@ class Reader {
       checks_[slot] = {.record = bytes, .key = events_[i].key, .location = events_[i].location};
       if (!pool_.Submit({&Verify, &checks_[slot], slot})) Fail("the pool is full");
     }
+    return count;
   }
-  void TakeChecks() {
+  size_t TakeChecks() {
     std::array<uint64_t, kEvents> tokens;
     const size_t count = pool_.Poll(absl::MakeSpan(tokens));
     for (size_t i = 0; i < count; ++i) {
       if (checks_[tokens[i]].result != BlockResult::kOk) Fail("a page does not verify");
       Done(tokens[i]);
     }
+    return count;
   }
   void Issue() {
-    while (next_ < records_.size() && !free_.empty()) {
+    while (next_ < records_.size() && !free_.empty() && in_flight_ < settings_.depth) {
       const RecoveredRecord& record = records_[next_];
       const BlockResult result =
           log_.ReadUnverified(record.header.key, record.location, Slot(free_.back()), free_.back());
       if (result == BlockResult::kBusy) return;
       if (result != BlockResult::kOk) Fail("a read was refused");
       free_.pop_back();
+      ++in_flight_;
       ++next_;
     }
   }
@@ -174,7 +179,7 @@ class Reader {
   std::vector<size_t> free_;
   std::vector<Check> checks_;
   std::array<LogEvent, kEvents> events_;
-  size_t next_ = 0, done_ = 0;
+  size_t next_ = 0, in_flight_ = 0, done_ = 0;
   WorkerPool pool_;  // last: its threads end before what they use
 };
 
@@ -201,7 +206,7 @@ int FillFiles(const Settings& settings) {
 int Read(const Settings& settings) {
   SteadyClock clock;
   CollectSink sink;
-  const Arena arena(settings, uint64_t{settings.depth} * settings.page_bytes());
+  const Arena arena(settings, uint64_t{settings.slots()} * settings.page_bytes());
   OpenLog open = OpenDisk(settings, arena.span(), clock, &sink);
   std::vector<RecoveredRecord> records = std::move(sink.records);
   if (records.empty()) Fail("the log is empty: fill it first");
@@ -239,13 +244,13 @@ void Seal(void* arg, uint32_t) noexcept {
 
 class Writer {
  public:
-  // Twice as many slots as are in flight: half of them are being sealed.
+  // More slots than are in flight: the rest is being sealed.
   Writer(const Settings& settings, OpenLog* open, MutableBytes arena, uint64_t first_id)
       : settings_(settings),
         log_(*open->log),
         sealings_(arena.size() / settings.page_bytes()),
         next_id_(first_id),
-        pool_(kVerifiers, sealings_.size()) {
+        pool_(kPoolThreads, sealings_.size()) {
     for (size_t i = 0; i < sealings_.size(); ++i) {
       sealings_[i].slot = arena.subspan(i * settings.page_bytes(), settings.page_bytes());
       MakePage(i, sealings_[i].slot);
@@ -255,14 +260,13 @@ class Writer {
 
   void Run() {
     while (done_ < settings_.pages()) {
-      const size_t before = done_ + ready_.size();
-      TakeEvents();
+      const size_t taken = TakeEvents();
       std::array<uint64_t, kEvents> tokens;
       const size_t sealed = pool_.Poll(absl::MakeSpan(tokens));
       ready_.insert(ready_.end(), tokens.begin(), tokens.begin() + sealed);
       Issue();
       log_.Submit();
-      if (done_ + ready_.size() == before) Sleep();
+      if (taken + sealed == 0) Sleep();
     }
   }
 
@@ -273,7 +277,7 @@ class Writer {
     sealings_[slot].id = next_id_++;
     if (!pool_.Submit({&Seal, &sealings_[slot], slot})) Fail("the pool is full");
   }
-  void TakeEvents() {
+  size_t TakeEvents() {
     const size_t count = log_.Poll(absl::MakeSpan(events_));
     for (size_t i = 0; i < count; ++i) {
       if (events_[i].kind != LogEventKind::kAppended) continue;  // a page of a segment used again
@@ -281,6 +285,7 @@ class Writer {
       StartSealing(events_[i].token);
       ++done_;
     }
+    return count;
   }
   void Issue() {
     while (!ready_.empty() && appended_ - done_ < settings_.depth) {
@@ -308,7 +313,7 @@ class Writer {
 
 int Write(const Settings& settings) {
   SteadyClock clock;
-  const Arena arena(settings, uint64_t{settings.depth} * 2 * settings.page_bytes());
+  const Arena arena(settings, uint64_t{settings.slots()} * settings.page_bytes());
   OpenLog open = OpenDisk(settings, arena.span(), clock, nullptr);
   {
     Writer writer(settings, &open, arena.span(), clock.now_us() << 20);  // keys of this run alone
