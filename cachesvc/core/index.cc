@@ -1,6 +1,6 @@
-// A bucket is a chain through its entries; there are no more entries than buckets, but for the
-// first few. A new bucket takes from one older bucket what belongs into it (W. Litwin, "Linear
-// hashing", VLDB 1980). Never looks at page memory. One thread (the shard).
+// A bucket is a chain through its entries; there are at least twice as many buckets as entries. A
+// new bucket takes from one older bucket what belongs into it (W. Litwin, "Linear hashing", VLDB
+// 1980). Never looks at page memory. One thread (the shard).
 #include "cachesvc/core/index.h"
 
 #include <bit>
@@ -12,6 +12,7 @@
 namespace crumb::core {
 namespace {
 constexpr uint32_t kEntriesMax = 1u << 28;
+constexpr uint32_t kBucketsPerEntry = 2;  // a look-up passes 1.25 entries
 }  // namespace
 
 absl::StatusOr<Index> Index::Create(uint32_t entries_max, HashFunction hash) {
@@ -20,12 +21,13 @@ absl::StatusOr<Index> Index::Create(uint32_t entries_max, HashFunction hash) {
                                                    "; it must be between 1 and ", kEntriesMax));
   }
   Index index;
+  const uint32_t buckets = kBucketsPerEntry * entries_max;
   const uint64_t entry_bytes = uint64_t{entries_max} * sizeof(Entry);
   CRUMB_ASSIGN(index.entry_memory_, Arena::Map(entry_bytes, HugePages::kTransparent));
   CRUMB_ASSIGN(index.table_memory_,
-               Arena::Map(uint64_t{entries_max} * sizeof(uint32_t), HugePages::kTransparent));
+               Arena::Map(uint64_t{buckets} * sizeof(uint32_t), HugePages::kTransparent));
   index.entries_ = {reinterpret_cast<Entry*>(index.entry_memory_.bytes().data()), entries_max};
-  index.buckets_ = {reinterpret_cast<uint32_t*>(index.table_memory_.bytes().data()), entries_max};
+  index.buckets_ = {reinterpret_cast<uint32_t*>(index.table_memory_.bytes().data()), buckets};
   index.hash_ = hash;
   return index;
 }
@@ -77,7 +79,7 @@ EntryId Index::Insert(const BlockKey& key) {
   entry.generation = generation;
   entry.place = kNoId;
   entry.live = true;
-  if (++size_ > bucket_count_) Grow();
+  for (++size_; bucket_count_ < kBucketsPerEntry * size_;) Grow();
   CRUMB_CHECK(Find(key) == kNoId);
   uint32_t& first = buckets_[BucketOf(key.prefix64())];
   entry.next = first - 1;

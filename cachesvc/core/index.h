@@ -1,5 +1,5 @@
 // Index: from BlockKey to what is known of a page and where it lies. Linear hashing over a fixed
-// slab of entries: the table grows by a bucket per entry, so that memory follows what is there, and
+// slab of entries: the table grows bucket by bucket, so that memory follows what is there, and
 // no insertion waits for a rehash. Nothing is allocated after Create (but see page_kinds.h). Keys
 // are compared whole, so a weak hash costs time and never gives a wrong page. One thread (the
 // shard). Ids are stable for the life of an entry; `generation` tells lives apart. An entry holds
