@@ -116,7 +116,8 @@ std::unique_ptr<ChainDaemon> ChainDaemon::Start(SimContext* context, SimDisk* di
 
 absl::Status ChainDaemon::Build(SimDisk* disk, const ChainDaemonPlan& plan) {
   CRUMB_ASSIGN(pool_, PagePool::Create({.bytes = 1 << 20}));
-  queue_ = std::make_unique<SimDeviceQueue>(context_, 2, kJobsMax);
+  queue_ = std::make_unique<SimDeviceQueue>(context_,
+                                            SimQueueOptions{.workers = 2, .jobs_max = kJobsMax});
   DeviceQueue* queue = queue_.get();
   if (plan.plant == ChainPlant::kDemoteLossy) {
     lying_queue_ = std::make_unique<LossySource>(queue);

@@ -1,6 +1,7 @@
-// The three liars.
+// The liars.
 #include "tests/sim/planted_bugs.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "cachesvc/base/page_header.h"
+#include "tests/sim/mutation.h"
 
 namespace crumb::sim {
 namespace {
@@ -101,6 +103,59 @@ class WrongPage final : public DeviceDecorator {
   std::map<uint32_t, std::vector<uint8_t>> last_;
 };
 
+// Reports a job done before it ran: what reads its result reads what was there before.
+class EarlyJob final : public DeviceQueue {
+ public:
+  explicit EarlyJob(DeviceQueue* inner) : inner_(inner) {}
+  bool Submit(const DeviceJob& job) override {
+    if (++jobs_ % 16 != 0) return inner_->Submit(job);
+    done_.push_back(job.token);
+    return true;
+  }
+  size_t Poll(absl::Span<uint64_t> done) override {
+    size_t count = 0;
+    while (count < done.size() && !done_.empty()) {
+      done[count++] = done_.front();
+      done_.pop_front();
+    }
+    return count + inner_->Poll(done.subspan(count));
+  }
+  size_t in_flight() const override { return inner_->in_flight() + done_.size(); }
+  uint32_t worker_count() const override { return inner_->worker_count(); }
+  int wake_fd() const override { return inner_->wake_fd(); }
+
+ private:
+  DeviceQueue* const inner_;
+  uint64_t jobs_ = 0;
+  std::deque<uint64_t> done_;
+};
+
+// Drops one record in ten on its way down and says that it was written.
+class LostWrite final : public DeviceDecorator {
+ public:
+  using DeviceDecorator::DeviceDecorator;
+  bool Queue(const IoRequest& request) override {
+    const bool record = request.op == IoOp::kWriteDurable &&
+                        LoadHeader({request.data, request.bytes}).magic == kPageMagic;
+    if (!record || ++writes_ % 10 != 0) return inner_->Queue(request);
+    done_.push_back({.token = request.token, .error = 0});
+    return true;
+  }
+  size_t Poll(absl::Span<IoCompletion> completions) override {
+    size_t count = 0;
+    while (count < completions.size() && !done_.empty()) {
+      completions[count++] = done_.front();
+      done_.pop_front();
+    }
+    return count + inner_->Poll(completions.subspan(count));
+  }
+  size_t in_flight() const override { return inner_->in_flight() + done_.size(); }
+
+ private:
+  uint64_t writes_ = 0;
+  std::deque<IoCompletion> done_;
+};
+
 class EarlyPush final : public Transport {
  public:
   explicit EarlyPush(Transport* inner) : inner_(inner) {}
@@ -172,12 +227,22 @@ bool FindPlant(const std::string& name, Planted* planted) {
     planted->device = [](BlockDevice* inner) { return std::make_unique<WrongPage>(inner); };
   } else if (name == "early_push") {
     planted->transport = [](Transport* inner) { return std::make_unique<EarlyPush>(inner); };
-  } else {
-    return name == "none";
+  } else if (name == "lost_write") {
+    planted->device = [](BlockDevice* inner) { return std::make_unique<LostWrite>(inner); };
+  } else if (name == "early_job") {
+    planted->queue = [](DeviceQueue* inner) { return std::make_unique<EarlyJob>(inner); };
+  } else if (name != "none") {
+    const std::vector<std::string>& names = MutationNames();
+    planted->mutation = name;
+    return std::find(names.begin(), names.end(), name) != names.end();
   }
   return true;
 }
 
-std::string PlantNames() { return "none, volatile_sync, early_push, wrong_page"; }
+std::string PlantNames() {
+  std::string names = "none, volatile_sync, lost_write, early_push, early_job, wrong_page";
+  for (const std::string& name : MutationNames()) names += ", " + name;
+  return names;
+}
 
 }  // namespace crumb::sim

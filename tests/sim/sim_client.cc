@@ -13,6 +13,7 @@ namespace crumb::sim {
 namespace {
 
 constexpr uint32_t kBlocksMax = 4;
+constexpr uint32_t kAuditsAtOnce = 2;  // fewer than any limit: busy proves nothing
 constexpr uint64_t kPageStampOffset = offsetof(PageHeader, segment);
 
 bool IsPut(const WireType type) { return type == WireType::kPut; }
@@ -37,6 +38,7 @@ void SimClient::Connect(Engine* engine, SimTransport* transport) {
   session_ = SessionId{rng_.Next() | 1};
   peer_ = transport->AddPeer(this, memory_->memory());
   connected_ = true;
+  lossy_.clear();
   absl::Status status = engine->OpenSession(session_, kSimTenant);
   if (status.ok()) status = engine->AttachPeer(session_, 0, peer_);
   for (const SimLayout& layout : *layouts_) {
@@ -49,7 +51,7 @@ void SimClient::Connect(Engine* engine, SimTransport* transport) {
     status = engine->RegisterRegions(session_, static_cast<uint32_t>(LentArea::kTensors),
                                      layouts_->front().handle, memory_->Spec(LentArea::kTensors));
   }
-  context_->trace.Add("connect", options_.number, peer_.value);
+  context_->trace.Add("connect", options_.number, options_.daemon, peer_.value);
   if (!status.ok()) context_->Fail("connect: " + status.ToString());
 }
 
@@ -84,8 +86,8 @@ void SimClient::Forget(Request& request) {
 
 void SimClient::DoSomething(const Workload& load) {
   if (!connected_ || requests_.size() >= options_.requests_max) return;
-  const uint32_t weights[] = {load.put,   load.get,    load.lookup,  load.erase,   load.pin,
-                              load.unpin, load.cancel, load.rubbish, load.page_put};
+  const uint32_t weights[] = {load.put,   load.get,    load.lookup,  load.erase,    load.pin,
+                              load.unpin, load.cancel, load.rubbish, load.page_put, load.prefetch};
   uint64_t sum = 0;
   for (uint32_t weight : weights) sum += weight;
   uint64_t draw = rng_.Below(sum);
@@ -95,7 +97,8 @@ void SimClient::DoSomething(const Workload& load) {
     case 0:
       return SendPut(load);
     case 1:
-      return SendGet(RandomKey(), static_cast<uint32_t>(1 + rng_.Below(kBlocksMax)));
+      return SendGet(RandomKey(), static_cast<uint32_t>(1 + rng_.Below(kBlocksMax)),
+                     load.wait_percent);
     case 2:
       return SendLookup();
     case 3:
@@ -108,8 +111,10 @@ void SimClient::DoSomething(const Workload& load) {
       return SendCancel();
     case 7:
       return SendRubbish();
-    default:
+    case 8:
       return SendPagePut(load);
+    default:
+      return SendPrefetch();
   }
 }
 
@@ -124,7 +129,7 @@ KeyRef SimClient::RandomKey() {
 KeyRef SimClient::RandomKeyLike(KeyRef key) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     const KeyRef other = RandomKey();
-    if (&model_->layout(other) == &model_->layout(key)) return other;
+    if (&space().layout(other) == &space().layout(key)) return other;
   }
   return key;
 }
@@ -149,32 +154,39 @@ void SimClient::Send(Request request, LentArea area, uint32_t layout_handle) {
                   out);
   for (uint32_t i = 0; i < request.blocks.size(); ++i) {
     const Block& block = request.blocks[i];
-    WireBlock wire{.digest = model_->digest(block.key), .parent = {}};
-    wire.part = static_cast<uint16_t>(model_->part(block.key));
+    WireBlock wire{.digest = space().digest(block.key), .parent = {}};
+    wire.part = static_cast<uint16_t>(space().part(block.key));
     wire.value_bytes = block.value_bytes;
     if (IsPut(request.type)) {
-      const PutShape& shape = model_->put(block.key, block.put).shape;
-      if (request.form == PageForm::kRaw) wire.token_count = static_cast<uint16_t>(shape.tokens);
-      wire.token_start = shape.position_known ? model_->position(block.key) : kTokenStartUnknown;
-      KeyRef parent;
-      if (rng_.Chance(1, 2) && Model::Parent(block.key, &parent)) {
-        wire.parent = model_->digest(parent);
+      const Image& image = model_->put(block.key, block.put).image;
+      if (request.form == PageForm::kRaw) {
+        wire.token_count = static_cast<uint16_t>(image.shape.tokens);
       }
+      wire.token_start =
+          image.shape.position_known ? space().position(block.key) : kTokenStartUnknown;
+      wire.provenance = image.provenance;
+      if (block.has_parent) wire.parent = space().digest(block.parent);
     }
     std::vector<uint32_t> numbers;
     if (slots > 0) numbers = memory_->WireSlots(block.slot);
     WriteWireBlock(i, wire, numbers, out);
   }
   FinishWireMessage(out);
-  context_->trace.Add("ask", options_.number, static_cast<uint64_t>(request.type),
-                      request.blocks.front().key.index);
+  context_->trace.Add("ask", options_.number << 8 | options_.daemon,
+                      static_cast<uint64_t>(request.type), request.blocks.front().key.index);
+  request.asked_us = context_->clock.now_us();
   requests_.emplace(id, std::move(request));
   transport_->Inject(peer_, message);
 }
 
+void SimClient::ChooseParent(const Workload& load, Block* block) {
+  block->has_parent =
+      rng_.Chance(load.parent_percent, 100) && KeySpace::Parent(block->key, &block->parent);
+}
+
 void SimClient::SendPut(const Workload& load) {
   const KeyRef first = RandomKey();
-  const SimLayout& layout = model_->layout(first);
+  const SimLayout& layout = space().layout(first);
   const LentArea area =
       layout.handle == 1 && rng_.Chance(1, 3) ? LentArea::kTensors : LentMemory::PagesOf(layout);
   Request request{.type = WireType::kPut, .asked = model_->Now(), .blocks = {}};
@@ -189,15 +201,20 @@ void SimClient::SendPut(const Workload& load) {
     const auto tokens =
         static_cast<uint32_t>(rng_.Chance(1, 8) ? 1 + rng_.Below(kSimPageTokens) : kSimPageTokens);
     std::vector<uint8_t> value;
-    const size_t put = model_->StartPut(
+    Image image = space().MakeImage(
         key,
         {.tokens = tokens,
          .position_known = rng_.Chance(4, 5),
          .non_finite =
              layout.binding.layout->identity().dtype == RawDtype::kBf16 && rng_.Chance(1, 40)},
-        durable, &value);
+        &value);
+    if (rng_.Chance(1, 3)) image.provenance = Provenance::kDecode;
+    Block block{.key = key, .slot = slot};
+    ChooseParent(load, &block);
+    const bool lossy = block.has_parent && lossy_.contains(block.parent.index);
+    block.put = model_->StartPut(key, std::move(image), durable, lossy ? 1 : 0);
     memory_->WriteRaw(slot, value);
-    request.blocks.push_back({.key = key, .slot = slot, .put = put});
+    request.blocks.push_back(block);
     key = RandomKeyLike(first);
   }
   if (!request.blocks.empty()) Send(std::move(request), area, layout.handle);
@@ -205,36 +222,39 @@ void SimClient::SendPut(const Workload& load) {
 
 // Puts a page that was got before, header and all; every third one with a bit flipped.
 void SimClient::SendPagePut(const Workload& load) {
-  if (kept_pages_.empty()) return;
-  auto kept = kept_pages_.begin();
-  std::advance(kept, static_cast<ptrdiff_t>(rng_.Below(kept_pages_.size())));
-  const KeyRef key{kept->first};
-  const SimLayout& layout = model_->layout(key);
+  KeptPages& kept = *options_.kept;
+  if (kept.empty()) return;
+  auto found = kept.begin();
+  std::advance(found, static_cast<ptrdiff_t>(rng_.Below(kept.size())));
+  KeyRef key{found->first};
+  const bool foreign = rng_.Chance(1, 10);  // sent as if it were another key's
+  if (foreign) key = RandomKeyLike(key);
+  const SimLayout& layout = space().layout(key);
   const LentSlot slot = memory_->Take(LentMemory::PagesOf(layout));
   if (!slot.valid()) return;
-  std::vector<uint8_t> page = kept->second.bytes;
+  std::vector<uint8_t> page = found->second.bytes;
   const bool damage = rng_.Chance(1, 3);
   if (damage) {
     uint64_t at = rng_.Below(page.size());
     if (at >= kPageStampOffset && at < kPageHeaderBytes) at = 0;  // the stamp is not the worker's
     page[at] = static_cast<uint8_t>(page[at] ^ 1u << rng_.Below(8));
   }
+  const bool refused = damage || key.index != found->first;
   memory_->WriteRaw(slot, page);
   Request request{
       .type = WireType::kPut, .form = PageForm::kPage, .asked = model_->Now(), .blocks = {}};
   const bool durable = rng_.Chance(load.durable_percent, 100);
   request.flags = durable ? kWireFlagDurable : uint16_t{0};
-  request.blocks.push_back(
-      {.key = key,
-       .slot = slot,
-       .put = model_->StartPagePut(key, kept->second.put,
-                                   damage ? Model::Page::kDamaged : Model::Page::kIntact, durable),
-       .value_bytes = static_cast<uint32_t>(page.size())});
+  Block block{.key = key, .slot = slot};
+  ChooseParent(load, &block);
+  block.put = model_->StartPagePut(key, found->second.source, refused, durable);
+  block.value_bytes = static_cast<uint32_t>(page.size());
+  request.blocks.push_back(block);
   Send(std::move(request), LentMemory::PagesOf(layout), layout.handle);
 }
 
-void SimClient::SendGet(KeyRef first, uint32_t blocks) {
-  const SimLayout& layout = model_->layout(first);
+void SimClient::SendGet(KeyRef first, uint32_t blocks, uint32_t wait_percent) {
+  const SimLayout& layout = space().layout(first);
   Request request{.type = WireType::kGet, .asked = model_->Now(), .blocks = {}};
   LentArea area = LentMemory::PagesOf(layout);
   const uint64_t draw = rng_.Below(10);
@@ -243,7 +263,7 @@ void SimClient::SendGet(KeyRef first, uint32_t blocks) {
   } else if (draw < 6) {
     request.form = draw == 4 ? PageForm::kPacked : PageForm::kPage;
   }
-  if (rng_.Chance(1, 10)) {
+  if (rng_.Chance(wait_percent, 100)) {
     request.flags = kWireFlagWait;
     request.deadline_us = static_cast<uint32_t>(1000 + rng_.Below(100'000));
   }
@@ -253,7 +273,7 @@ void SimClient::SendGet(KeyRef first, uint32_t blocks) {
     if (!slot.valid()) break;
     // Rows past a partial page's count are not written: let them be zero, as the value has them.
     if (area == LentArea::kTensors) {
-      memory_->WriteRaw(slot, std::vector<uint8_t>(model_->shape(key).raw_bytes));
+      memory_->WriteRaw(slot, std::vector<uint8_t>(space().shape(key).raw_bytes));
     }
     request.blocks.push_back({.key = key, .slot = slot});
     key = RandomKeyLike(first);
@@ -262,8 +282,16 @@ void SimClient::SendGet(KeyRef first, uint32_t blocks) {
 }
 
 bool SimClient::Audit(KeyRef key) {
-  if (!connected_ || requests_.size() >= options_.requests_max) return false;
-  SendGet(key, 1);
+  if (!connected_ || requests_.size() >= kAuditsAtOnce) return false;
+  SendGet(key, 1, 0);
+  return true;
+}
+
+bool SimClient::Census(KeyRef key) {
+  if (!connected_ || !requests_.empty()) return false;
+  Request request{.type = WireType::kLookup, .asked = model_->Now(), .census = true, .blocks = {}};
+  request.blocks.push_back({.key = key, .slot = {}});
+  Send(std::move(request), LentArea::kNone, space().layout(key).handle);
   return true;
 }
 
@@ -277,7 +305,20 @@ void SimClient::SendLookup() {
     request.blocks.push_back({.key = key, .slot = {}});
     key = RandomKeyLike(first);
   }
-  Send(std::move(request), LentArea::kNone, model_->layout(first).handle);
+  Send(std::move(request), LentArea::kNone, space().layout(first).handle);
+}
+
+void SimClient::SendPrefetch() {
+  const KeyRef first = RandomKey();
+  Request request{.type = WireType::kPrefetch, .asked = model_->Now(), .blocks = {}};
+  if (rng_.Chance(1, 4)) request.deadline_us = static_cast<uint32_t>(100 + rng_.Below(50'000));
+  const uint64_t count = 1 + rng_.Below(kBlocksMax);
+  KeyRef key = first;
+  for (uint64_t i = 0; i < count; ++i) {
+    request.blocks.push_back({.key = key, .slot = {}});
+    key = RandomKeyLike(first);
+  }
+  Send(std::move(request), LentArea::kNone, space().layout(first).handle);
 }
 
 void SimClient::SendDelete() {
@@ -289,7 +330,7 @@ void SimClient::SendDelete() {
     request.blocks.push_back({.key = key, .slot = {}, .removal = model_->StartRemoval(key)});
     key = RandomKeyLike(first);
   }
-  Send(std::move(request), LentArea::kNone, model_->layout(first).handle);
+  Send(std::move(request), LentArea::kNone, space().layout(first).handle);
 }
 
 void SimClient::SendCancel() {
@@ -314,9 +355,9 @@ void SimClient::SendRubbish() {
 
 void SimClient::Pin(uint64_t ttl_us) {
   const KeyRef key = RandomKey();
-  PinRequest request{.layout_handle = model_->layout(key).handle,
+  PinRequest request{.layout_handle = space().layout(key).handle,
                      .session = session_,
-                     .digests = {model_->digest(key)},
+                     .digests = {space().digest(key)},
                      .ttl_us = ttl_us};
   const Moment asked = model_->Now();
   if (ttl_us == 0) model_->Unpinned(key);
@@ -353,7 +394,25 @@ void SimClient::OnMessage(Bytes message) {
   Judge(request, reply);
 }
 
+// A get, look-up or prefetch waits for nobody past its deadline but for a transfer under way.
+void SimClient::JudgeTime(const Request& request) {
+  const bool bounded = request.type == WireType::kGet || request.type == WireType::kLookup ||
+                       request.type == WireType::kPrefetch;
+  if (!bounded || disturbed_until_us_ >= request.asked_us) return;
+  const uint64_t wanted =
+      request.deadline_us == 0 ? options_.default_deadline_us : request.deadline_us;
+  const uint64_t took = context_->clock.now_us() - request.asked_us;
+  if (took <= wanted + options_.patience_us) return;
+  context_->Fail(absl::StrCat("an answer took ", took, " us, with a deadline of ", wanted));
+}
+
+void SimClient::NoteServed(KeyRef key, const WireBlockReply& answer) {
+  const bool lossy = answer.precision != Precision::kRaw;
+  if (lossy || answer.lossy_depth > 0) lossy_.insert(key.index);
+}
+
 void SimClient::Judge(const Request& request, const WireReply& reply) {
+  JudgeTime(request);
   bool gap = false;
   for (uint32_t i = 0; i < request.blocks.size(); ++i) {
     const Block& block = request.blocks[i];
@@ -374,15 +433,35 @@ void SimClient::JudgeBlock(const Request& request, const Block& block,
   const BlockResult result = answer.result;
   switch (request.type) {
     case WireType::kPut:
-      model_->EndPut(block.key, block.put, result);
+      model_->EndPut(block.key, block.put, answer);
+      if (result == BlockResult::kOk && answer.lossy_depth > 0) lossy_.insert(block.key.index);
       return;
     case WireType::kDelete:
       model_->EndRemoval(block.key, block.removal,
                          result == BlockResult::kOk || result == BlockResult::kMiss);
       return;
     case WireType::kLookup:
-      if (result == BlockResult::kOk) model_->JudgeLookupHit(block.key, request.asked, answer);
+      if (result == BlockResult::kOk) {
+        model_->JudgeLookupHit(block.key, request.asked, answer, "look-up");
+      }
       if (result == BlockResult::kMiss) model_->JudgeMiss(block.key, request.asked, "look-up");
+      if (request.census && result != BlockResult::kOk && result != BlockResult::kMiss) {
+        context_->Fail("a look-up alone was not answered");
+      }
+      if (!request.census || result != BlockResult::kOk) return;
+      ++found_.all;
+      if (answer.tier == Tier::kDram) ++found_.in_memory;
+      ++found_.precisions[static_cast<size_t>(answer.precision)];
+      return;
+    case WireType::kPrefetch:
+      if (result == BlockResult::kOk) {
+        model_->JudgeLookupHit(block.key, request.asked, answer, "prefetch");
+        if (answer.tier != Tier::kDram) context_->Fail("a page was prefetched to elsewhere");
+      }
+      if (result == BlockResult::kMiss) model_->JudgeMiss(block.key, request.asked, "prefetch");
+      if (result == BlockResult::kCorrupt || result == BlockResult::kIo) {
+        context_->Fail("a prefetch was answered corrupt or io: both must become a miss");
+      }
       return;
     case WireType::kGet:
       return JudgeGet(request, block, answer);
@@ -398,18 +477,23 @@ void SimClient::JudgeGet(const Request& request, const Block& block, const WireB
     return context_->Fail("a get was answered corrupt or io: both must become a miss");
   }
   if (result != BlockResult::kOk) return;
+  NoteServed(block.key, answer);
   if (block.slot.area == LentArea::kTensors) {
     model_->JudgeHit(block.key, request.asked, request.form, answer, memory_->ReadRaw(block.slot));
     return;
   }
-  const uint64_t room = PageSlotBytes(model_->shape(block.key).raw_bytes);
+  const uint64_t room = PageSlotBytes(space().shape(block.key).raw_bytes);
   if (answer.value_bytes == 0 || answer.value_bytes > room) {
     return context_->Fail("a hit of no bytes or more than the slot holds");
   }
   const Bytes value = memory_->ReadBytes(block.slot, answer.value_bytes);
   const size_t put = model_->JudgeHit(block.key, request.asked, request.form, answer, value);
   if (request.form == PageForm::kPage && !context_->failed()) {
-    kept_pages_[block.key.index] = {{value.begin(), value.end()}, put};
+    KeptPage& kept = (*options_.kept)[block.key.index];
+    kept = {{value.begin(), value.end()}, model_->put(block.key, put)};
+    kept.source.depth = answer.lossy_depth;
+    kept.source.depth_known = true;
+    kept.source.image.provenance = LoadHeader(value).provenance;
   }
 }
 

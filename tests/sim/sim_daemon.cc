@@ -9,83 +9,80 @@
 namespace crumb::sim {
 namespace {
 
-constexpr uint32_t kJobsMax = 32;
-constexpr uint32_t kWorkers = 3;
 constexpr uint32_t kSegmentBytes = 1u << 20;
-constexpr uint64_t kFreshIdleUs = 30'000;
+constexpr uint32_t kIndexSmall = 1023;  // more than a simulation has keys
+constexpr uint64_t kTurnsPerCheck = 8;
 constexpr uint64_t kDrainUs = 30'000'000;
-
-EngineLimits SmallLimits() {
-  EngineLimits limits;
-  limits.requests_max = 24;
-  limits.requests_per_peer_max = 12;
-  limits.blocks_in_flight_max = 48;
-  limits.peers_max = 8;
-  limits.sessions_max = 16;
-  limits.layouts_max = 4;
-  limits.region_sets_per_session_max = 4;
-  limits.waiters_max = 6;
-  limits.pins_max = 16;
-  limits.index_entries_max = 4096;
-  limits.evictions_max = 6;
-  limits.transfers_max = 16;
-  limits.served_per_session_max = 8;
-  return limits;
-}
 
 }  // namespace
 
 std::unique_ptr<SimDaemon> SimDaemon::Start(SimContext* context, SimDisk* disk,
-                                            const DaemonPlan& plan, const SimOptions& options) {
-  std::unique_ptr<SimDaemon> daemon(new SimDaemon(context, SmallLimits()));
-  const absl::Status status = daemon->Build(disk, plan, options);
+                                            const DaemonPlan& plan, const SimOptions& options,
+                                            const ClusterSecret& secret) {
+  std::unique_ptr<SimDaemon> daemon(new SimDaemon(context, plan));
+  const absl::Status status = daemon->Build(disk, options, secret);
   // WHY dead counts: recovery can do without the last write of its own, but where the power went
   // out no process goes on.
-  if (status.ok() && !daemon->device_->dead()) return daemon;
+  if (status.ok() && !daemon->dead()) return daemon;
   context->trace.Add("start failed");
-  if (daemon->device_ == nullptr || !daemon->device_->dead()) {
-    context->Fail("start-up: " + status.ToString());
-  }
+  if (!daemon->dead()) context->Fail("start-up: " + status.ToString());
   return nullptr;
 }
 
-absl::Status SimDaemon::Build(SimDisk* disk, const DaemonPlan& plan, const SimOptions& options) {
-  CRUMB_ASSIGN(pool_, PagePool::Create({.bytes = plan.pool_bytes}));
-  queue_ = std::make_unique<SimDeviceQueue>(context_, kWorkers, kJobsMax);
-  transport_ = std::make_unique<SimTransport>(context_, SimTransportOptions{});
-  device_ = std::make_unique<SimBlockDevice>(context_, disk, plan.device);
+absl::Status SimDaemon::Build(SimDisk* disk, const SimOptions& options,
+                              const ClusterSecret& secret) {
+  CRUMB_ASSIGN(pool_, PagePool::Create({.bytes = plan_.pool_bytes}));
+  queue_ = std::make_unique<SimDeviceQueue>(context_, plan_.queue);
+  transport_ = std::make_unique<SimTransport>(context_, plan_.transport);
+  DeviceQueue* queue = queue_.get();
+  if (options.planted.queue) {
+    wrapped_queue_ = options.planted.queue(queue);
+    queue = wrapped_queue_.get();
+  }
   Transport* transport = transport_.get();
   if (options.planted.transport) {
     wrapped_transport_ = options.planted.transport(transport);
     transport = wrapped_transport_.get();
   }
+  CRUMB_ASSIGN(engine_, Engine::Create({.limits = plan_.limits,
+                                        .secret = secret,
+                                        .clock = &context_->clock,
+                                        .pool = pool_.get(),
+                                        .queue = queue,
+                                        .policy = plan_.policy,
+                                        .nvme_admit_all = plan_.admit_all,
+                                        .fresh_percent = plan_.fresh_percent,
+                                        .fresh_idle_us = plan_.fresh_idle_us,
+                                        .max_lossy_depth = plan_.max_lossy_depth}));
+  engine_->AddTransport(transport);
+  if (plan_.has_disk) CRUMB_TRY(OpenLog(disk, options, secret));
+  for (const SimLayout& layout : *options.layouts) {
+    CRUMB_TRY(engine_->BindLayout(layout.handle, layout.binding));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimDaemon::OpenLog(SimDisk* disk, const SimOptions& options,
+                                const ClusterSecret& secret) {
+  // Start-up is without device errors: a log that cannot be opened has no second life to look at.
+  device_ = std::make_unique<SimBlockDevice>(context_, disk,
+                                             SimDeviceOptions{.depth = plan_.device.depth});
   BlockDevice* device = device_.get();
   if (options.planted.device) {
     wrapped_device_ = options.planted.device(device);
     device = wrapped_device_.get();
   }
-  CRUMB_ASSIGN(engine_, Engine::Create({.limits = limits_,
-                                        .secret = plan.secret,
-                                        .clock = &context_->clock,
-                                        .pool = pool_.get(),
-                                        .queue = queue_.get(),
-                                        .fresh_idle_us = kFreshIdleUs}));
-  engine_->AddTransport(transport);
   device_->SetInstant(true);
-  device_->CutPowerAfter(plan.cut_power_after);
-  CRUMB_ASSIGN(log_, SegmentLog::Open({.bytes_max = disk->size_bytes(),
-                                       .segment_bytes = kSegmentBytes,
-                                       .secret_fingerprint = plan.secret.fingerprint(),
-                                       .format_seed = plan.format_seed,
-                                       .reads_max = 8,
-                                       .appends_max = 8,
-                                       .erases_max = 16},
-                                      device, &context_->clock, engine_->recovery_sink()));
+  device_->CutPowerAfter(plan_.cut_power_after);
+  SegmentLogOptions log = plan_.log;
+  log.bytes_max = disk->size_bytes();
+  log.segment_bytes = kSegmentBytes;
+  log.secret_fingerprint = secret.fingerprint();
+  log.format_seed = plan_.format_seed;
+  CRUMB_ASSIGN(log_, SegmentLog::Open(log, device, &context_->clock, engine_->recovery_sink()));
   device_->SetInstant(false);
+  device_->CutPowerAfter(UINT64_MAX);
   engine_->SetLog(log_.get());
-  for (const SimLayout& layout : *options.layouts) {
-    CRUMB_TRY(engine_->BindLayout(layout.handle, layout.binding));
-  }
   return absl::OkStatus();
 }
 
@@ -96,39 +93,52 @@ SimDaemon::~SimDaemon() {
   log_.reset();
 }
 
-int SimDaemon::Turn() {
+void SimDaemon::StopFaults() {
+  if (device_ != nullptr) device_->StopFaults();
+  queue_->StopFaults();
+}
+
+int SimDaemon::Turn(EngineStats* stats) {
   const int polled = engine_->Poll();
   const int ran = engine_->RunReady();
-  CheckBounds();
+  if (plan_.limits.index_entries_max <= kIndexSmall || ++turns_ % kTurnsPerCheck == 0) {
+    *stats = engine_->stats();
+    CheckBounds(*stats);
+  } else if (log_ != nullptr) {
+    stats->nvme = log_->stats();
+  }
   return polled + ran;
 }
 
-void SimDaemon::CheckBounds() const {
-  const EngineStats stats = engine_->stats();
+void SimDaemon::CheckBounds(const EngineStats& stats) const {
   const uint64_t in_flight =
       std::accumulate(stats.in_flight.begin(), stats.in_flight.end(), uint64_t{0});
   const auto check = [this](const char* what, uint64_t value, uint64_t bound) {
     if (value > bound)
       context_->Fail(absl::StrCat(what, " is ", value, ", over its bound ", bound));
   };
-  check("requests in flight", in_flight, limits_.requests_max);
-  check("sessions", stats.sessions, limits_.sessions_max);
-  check("peers", stats.peers, limits_.peers_max);
-  check("pins", stats.pins, limits_.pins_max);
-  check("waiters", stats.waiters, limits_.waiters_max);
-  check("index entries", stats.index_entries, limits_.index_entries_max);
-  check("transfers", transport_->transfers_pending(), limits_.transfers_max);
-  check("device jobs", queue_->in_flight(), kJobsMax);
+  check("requests in flight", in_flight, plan_.limits.requests_max);
+  check("sessions", stats.sessions, plan_.limits.sessions_max);
+  check("peers", stats.peers, plan_.limits.peers_max);
+  check("pins", stats.pins, plan_.limits.pins_max);
+  check("waiters", stats.waiters, plan_.limits.waiters_max);
+  check("index entries", stats.index_entries, plan_.limits.index_entries_max);
+  check("transfers", transport_->transfers_pending(), plan_.limits.transfers_max);
+  check("device jobs", queue_->in_flight(), plan_.queue.jobs_max);
+  check("prefetches", stats.prefetches, plan_.limits.prefetches_max);
+  check("disk bytes", stats.nvme.used_bytes, stats.nvme.capacity_bytes);
+  check("disk capacity", stats.nvme.capacity_bytes, plan_.disk_bytes);
   check("pool bytes", pool_->used_bytes(), pool_->capacity_bytes());
   check("staging bytes", pool_->staging_used_bytes(), pool_->staging_capacity_bytes());
 }
 
 bool SimDaemon::idle() const {
-  return log_->idle() && queue_->in_flight() == 0 && transport_->transfers_pending() == 0 &&
-         !transport_->has_ready() && engine_->stats().demotions_in_flight == 0;
+  return (log_ == nullptr || log_->idle()) && queue_->in_flight() == 0 &&
+         transport_->transfers_pending() == 0 && !transport_->has_ready() &&
+         engine_->stats().demotions_in_flight == 0;
 }
 
-void SimDaemon::CheckAtRest() const {
+void SimDaemon::CheckAtRest(uint64_t workers) const {
   const EngineStats stats = engine_->stats();
   const auto zero = [this](const char* what, uint64_t value) {
     if (value != 0) context_->Fail(absl::StrCat("at rest: ", what, " is ", value, ", not 0"));
@@ -141,26 +151,24 @@ void SimDaemon::CheckAtRest() const {
   zero("waiters", stats.waiters);
   zero("transfers", transport_->transfers_pending());
   zero("device jobs", queue_->in_flight());
-  zero("device operations", device_->in_flight());
-  if (stats.peers != stats.sessions || stats.peers > 2) {
+  zero("prefetches", stats.prefetches);
+  if (device_ != nullptr) zero("device operations", device_->in_flight());
+  if (stats.peers != stats.sessions || stats.peers > workers) {
     context_->Fail(absl::StrCat("at rest: ", stats.sessions, " sessions with ", stats.peers,
-                                " peers, but only two workers"));
+                                " peers, but only ", workers, " workers"));
   }
 }
 
-void SimDaemon::Crash(bool power) { power ? device_->CutPower() : device_->Kill(); }
+void SimDaemon::Crash(bool power) {
+  if (device_ != nullptr) power ? device_->CutPower() : device_->Kill();
+}
 
-void SimDaemon::StopCleanly() {
-  bool drained = false;
-  engine_->Drain(context_->clock.now_us() + kDrainUs, [&drained] { drained = true; });
-  for (int turn = 0; turn < 1'000'000 && !drained && !context_->failed(); ++turn) {
-    context_->events.RunDue();
-    if (Turn() > 0) continue;
-    const uint64_t next = std::min(context_->events.next_us(), engine_->next_timer_us());
-    if (next == UINT64_MAX) break;
-    context_->clock.AdvanceTo(next);
-  }
-  if (!drained) context_->Fail("drain never ended");
+void SimDaemon::BeginDrain() {
+  engine_->Drain(context_->clock.now_us() + kDrainUs, [this] { drained_ = true; });
+}
+
+void SimDaemon::Close() {
+  if (log_ == nullptr) return;
   device_->SetInstant(true);
   const absl::Status closed = log_->Close();
   // A segment whose sync or footer met a device error stays unsealed: Close says so, and the next

@@ -8,52 +8,57 @@
 #include "cachesvc/core/engine.h"
 #include "tests/sim/sim_device_queue.h"
 #include "tests/sim/sim_disk.h"
+#include "tests/sim/sim_plan.h"
 #include "tests/sim/sim_transport.h"
 #include "tests/sim/sim_world.h"
 
 namespace crumb::sim {
 
-struct DaemonPlan {
-  uint64_t pool_bytes = 2u << 20;
-  SimDeviceOptions device;
-  ClusterSecret secret;
-  uint64_t format_seed = 1;
-  uint64_t cut_power_after = UINT64_MAX;  // device operations, also during recovery
-};
-
 class SimDaemon {
  public:
   // Null: start-up failed or the power went out in it; without the latter that fails the run.
   static std::unique_ptr<SimDaemon> Start(SimContext* context, SimDisk* disk,
-                                          const DaemonPlan& plan, const SimOptions& options);
+                                          const DaemonPlan& plan, const SimOptions& options,
+                                          const ClusterSecret& secret);
   ~SimDaemon();
 
   Engine& engine() { return *engine_; }
   SimTransport& transport() { return *transport_; }
-  SimBlockDevice& device() { return *device_; }
+  bool has_log() const { return log_ != nullptr; }
+  SimBlockDevice* device() { return device_.get(); }  // null: no disk tier
+  bool dead() const { return device_ != nullptr && device_->dead(); }
+  void StopFaults();
 
-  // One turn of the shard's loop; returns the work done. Checks the bounds.
-  int Turn();
+  // One turn of the shard's loop; returns the work done. Every few turns, or every one if there are
+  // few enough index entries to run out of, checks the bounds and takes the engine's stats.
+  int Turn(EngineStats* stats);
   // What the loop does before it sleeps.
   bool Arm() { return engine_->Arm(); }
   // Nothing that could still finish.
   bool idle() const;
   // Every promise about a daemon at rest without client pins.
-  void CheckAtRest() const;
+  void CheckAtRest(uint64_t workers) const;
   // SIGKILL, or a power cut.
   void Crash(bool power);
-  // As SIGTERM: drains, closes the log.
-  void StopCleanly();
+  // As SIGTERM: drains, ...
+  void BeginDrain();
+  bool drained() const { return drained_; }
+  // ... and closes the log.
+  void Close();
 
  private:
-  SimDaemon(SimContext* context, const EngineLimits& limits) : context_(context), limits_(limits) {}
-  absl::Status Build(SimDisk* disk, const DaemonPlan& plan, const SimOptions& options);
-  void CheckBounds() const;
+  SimDaemon(SimContext* context, const DaemonPlan& plan) : context_(context), plan_(plan) {}
+  absl::Status Build(SimDisk* disk, const SimOptions& options, const ClusterSecret& secret);
+  absl::Status OpenLog(SimDisk* disk, const SimOptions& options, const ClusterSecret& secret);
+  void CheckBounds(const EngineStats& stats) const;
 
   SimContext* const context_;
-  const EngineLimits limits_;
+  const DaemonPlan plan_;
+  bool drained_ = false;
+  uint64_t turns_ = 0;
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<SimDeviceQueue> queue_;
+  std::unique_ptr<DeviceQueue> wrapped_queue_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<Transport> wrapped_transport_;
   std::unique_ptr<SimBlockDevice> device_;

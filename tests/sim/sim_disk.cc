@@ -1,6 +1,8 @@
 // The medium's versions and the device's schedule.
 #include "tests/sim/sim_disk.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -8,43 +10,64 @@
 
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/hash.h"
+#include "cachesvc/base/page_header.h"
+#include "storage/segment/log_format.h"
 
 namespace crumb::sim {
 
+SimDisk::SimDisk(uint64_t bytes) : bytes_(bytes), is_written_(bytes / kSimBlockBytes) {
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CRUMB_CHECK(mapped != MAP_FAILED);
+  durable_ = static_cast<uint8_t*>(mapped);
+}
+
+SimDisk::~SimDisk() { ::munmap(durable_, bytes_); }
+
+void SimDisk::Keep(uint64_t block, const uint8_t* data) {
+  std::memcpy(durable_ + block * kSimBlockBytes, data, kSimBlockBytes);
+  if (is_written_[block]) return;
+  is_written_[block] = true;
+  written_.push_back(block);
+}
+
 void SimDisk::ReadStable(uint64_t offset, MutableBytes out) const {
   CRUMB_CHECK(offset % kSimBlockBytes == 0 && out.size() % kSimBlockBytes == 0);
-  for (size_t at = 0; at < out.size(); at += kSimBlockBytes) {
-    const auto kept = durable_.find((offset + at) / kSimBlockBytes);
-    if (kept != durable_.end()) {
-      std::memcpy(out.data() + at, kept->second.data(), kSimBlockBytes);
-    } else {
-      std::memset(out.data() + at, 0, kSimBlockBytes);
-    }
-  }
+  std::memcpy(out.data(), durable_ + offset, out.size());
 }
 
 void SimDisk::Read(uint64_t offset, MutableBytes out) const {
   ReadStable(offset, out);
-  for (size_t at = 0; at < out.size(); at += kSimBlockBytes) {
-    const auto found = volatile_.find((offset + at) / kSimBlockBytes);
-    if (found == volatile_.end()) continue;
-    std::memcpy(out.data() + at, found->second.back().data.data(), kSimBlockBytes);
+  const uint64_t first = offset / kSimBlockBytes;
+  const uint64_t end = first + out.size() / kSimBlockBytes;
+  for (auto it = volatile_.lower_bound(first); it != volatile_.end() && it->first < end; ++it) {
+    std::memcpy(out.data() + (it->first - first) * kSimBlockBytes, it->second.back().data->data(),
+                kSimBlockBytes);
   }
 }
 
 void SimDisk::Resize(uint64_t bytes) {
+  // What was cut must not come back: a mapping of the cut part begins anew with zeros.
+  if (bytes < bytes_) {
+    CRUMB_CHECK(::madvise(durable_ + bytes, bytes_ - bytes, MADV_DONTNEED) == 0);
+  }
+  void* const moved = ::mremap(durable_, bytes_, bytes, MREMAP_MAYMOVE);
+  CRUMB_CHECK(moved != MAP_FAILED);
+  durable_ = static_cast<uint8_t*>(moved);
   bytes_ = bytes;
-  durable_.erase(durable_.lower_bound(bytes / kSimBlockBytes), durable_.end());
-  volatile_.erase(volatile_.lower_bound(bytes / kSimBlockBytes), volatile_.end());
+  const uint64_t blocks = bytes / kSimBlockBytes;
+  is_written_.resize(blocks);
+  std::erase_if(written_, [blocks](uint64_t block) { return block >= blocks; });
+  volatile_.erase(volatile_.lower_bound(blocks), volatile_.end());
 }
 
 void SimDisk::Write(uint64_t offset, Bytes data) {
   CRUMB_CHECK(offset % kSimBlockBytes == 0 && data.size() % kSimBlockBytes == 0);
   ++version_;
   for (size_t at = 0; at < data.size(); at += kSimBlockBytes) {
-    Version version{.number = version_, .data = {}};
-    std::memcpy(version.data.data(), data.data() + at, kSimBlockBytes);
-    volatile_[(offset + at) / kSimBlockBytes].push_back(version);
+    Version version{.number = version_, .data = std::make_unique<Block>()};
+    std::memcpy(version.data->data(), data.data() + at, kSimBlockBytes);
+    volatile_[(offset + at) / kSimBlockBytes].push_back(std::move(version));
   }
 }
 
@@ -52,7 +75,7 @@ void SimDisk::WriteDurable(uint64_t offset, Bytes data) {
   ++version_;
   for (size_t at = 0; at < data.size(); at += kSimBlockBytes) {
     const uint64_t block = (offset + at) / kSimBlockBytes;
-    std::memcpy(durable_[block].data(), data.data() + at, kSimBlockBytes);
+    Keep(block, data.data() + at);
     volatile_.erase(block);
   }
 }
@@ -62,7 +85,7 @@ void SimDisk::SyncTo(uint64_t version) {
     std::vector<Version>& versions = entry->second;
     const auto end = std::find_if(versions.begin(), versions.end(),
                                   [&](const Version& v) { return v.number > version; });
-    if (end != versions.begin()) durable_[entry->first] = std::prev(end)->data;
+    if (end != versions.begin()) Keep(entry->first, std::prev(end)->data->data());
     versions.erase(versions.begin(), end);
     entry = versions.empty() ? volatile_.erase(entry) : std::next(entry);
   }
@@ -76,23 +99,16 @@ void SimDisk::Crash(Rng& rng) {
     const uint64_t choice = mood == 0   ? 0
                             : mood == 1 ? versions.size()
                                         : rng.Below(versions.size() + 1);
-    if (choice > 0) durable_[block] = versions[choice - 1].data;
+    if (choice > 0) Keep(block, versions[choice - 1].data->data());
   }
   volatile_.clear();
 }
 
 bool SimDisk::FlipBit(uint64_t block, uint32_t bit) {
-  const auto found = durable_.find(block);
-  if (found == durable_.end() || volatile_.contains(block)) return false;
-  uint8_t& byte = found->second[bit / 8 % kSimBlockBytes];
+  if (block >= is_written_.size() || !is_written_[block] || volatile_.contains(block)) return false;
+  uint8_t& byte = durable_[block * kSimBlockBytes + bit / 8 % kSimBlockBytes];
   byte = static_cast<uint8_t>(byte ^ (1u << (bit % 8)));
   return true;
-}
-
-std::vector<uint64_t> SimDisk::DurableBlocks() const {
-  std::vector<uint64_t> blocks;
-  for (const auto& [block, data] : durable_) blocks.push_back(block);
-  return blocks;
 }
 
 SimBlockDevice::SimBlockDevice(SimContext* context, SimDisk* disk, const SimDeviceOptions& options)
@@ -213,27 +229,93 @@ void SimBlockDevice::Start(const IoRequest& request) {
     Finish(id);
     return;
   }
-  const uint64_t delay =
-      request.op == IoOp::kRead ? Latency(rng_, 60, 200) : Latency(rng_, 20, 400);
-  context_->events.After(this, delay, [this, id] { Finish(id); });
+  context_->events.After(this, Delay(request), [this, id] { Finish(id); });
 }
 
-bool SimBlockDevice::Refuses(const IoRequest& request) {
-  const uint32_t rate =
-      request.op == IoOp::kRead ? options_.read_errors_per_10k : options_.write_errors_per_10k;
-  if (!rng_.Chance(rate, 10'000)) return false;
+uint64_t SimBlockDevice::Delay(const IoRequest& request) {
+  const uint64_t usual =
+      request.op == IoOp::kRead ? Latency(rng_, 60, 200) : Latency(rng_, 20, 400);
+  if (rng_.Chance(options_.slow_seconds_per_10k, 10'000)) {
+    return 500'000 + rng_.Below(3'500'000);
+  }
+  return usual * options_.slow_factor;
+}
+
+void SimBlockDevice::Stall(uint64_t duration_us) {
+  context_->trace.Add("disk stalls", duration_us);
+  stalled_until_us_ = context_->clock.now_us() + duration_us;
+}
+
+// An errno, or 0.
+int SimBlockDevice::Refuses(const IoRequest& request) {
+  const bool read = request.op == IoOp::kRead;
+  const bool data = request.op == IoOp::kWrite || request.op == IoOp::kWriteDurable;
+  int error = 0;
+  if (rng_.Chance(read ? options_.read_errors_per_10k : options_.write_errors_per_10k, 10'000)) {
+    error = EIO;
+  } else if (data && rng_.Chance(options_.no_space_per_10k, 10'000)) {
+    error = ENOSPC;
+  }
+  if (error != 0 && on_error_) on_error_(request);
+  return error;
+}
+
+// Only records and room that nobody uses: see SimDeviceOptions.
+bool SimBlockDevice::MayOverwrite(uint64_t offset, uint32_t bytes) const {
+  if (offset < kLogHeadBytes || offset + bytes > disk_->size_bytes()) return false;
+  std::array<uint8_t, kSimBlockBytes> block;
+  constexpr uint32_t kTombstones = TombstoneBlock{}.magic;
+  for (uint64_t at = offset; at < offset + bytes; at += kSimBlockBytes) {
+    if ((at + kSimBlockBytes) % kSegmentBytesMin == 0) return false;  // maybe a mark
+    disk_->Read(at, absl::MakeSpan(block));
+    uint32_t first, second;
+    std::memcpy(&first, block.data(), sizeof(first));
+    std::memcpy(&second, block.data() + kCopyStride, sizeof(second));
+    if (first == kTombstones || second == kTombstones) return false;
+  }
+  return true;
+}
+
+// True: the write was reported as done, and was not, or not as it should be.
+bool SimBlockDevice::Lies(const IoRequest& request) {
+  const bool data = request.op == IoOp::kWrite || request.op == IoOp::kWriteDurable;
+  if (!data || !options_.lies() || LoadHeader({request.data, request.bytes}).magic != kPageMagic) {
+    return false;
+  }
+  const Bytes bytes(request.data, request.bytes);
+  if (rng_.Chance(options_.lost_writes_per_10k, 10'000)) {
+    if (on_error_) on_error_(request);
+    context_->trace.Add("write lost", request.offset);
+    return true;
+  }
+  if (rng_.Chance(options_.torn_writes_per_10k, 10'000)) {
+    if (on_error_) on_error_(request);
+    const uint64_t kept = rng_.Below(request.bytes / kSimBlockBytes) * kSimBlockBytes;
+    context_->trace.Add("write torn", request.offset, kept);
+    if (kept > 0) disk_->Write(request.offset, bytes.subspan(0, kept));
+    return true;
+  }
+  if (!rng_.Chance(options_.misdirected_per_10k, 10'000)) return false;
+  const uint64_t away = (1 + rng_.Below(48)) * kSimBlockBytes;
+  const bool down = rng_.Chance(1, 2);
+  const uint64_t offset = down ? request.offset - away : request.offset + away;
+  if ((down && away > request.offset) || !MayOverwrite(offset, request.bytes)) return false;
   if (on_error_) on_error_(request);
+  if (on_overwrite_) on_overwrite_(offset, request.bytes);
+  context_->trace.Add("write misdirected", request.offset, offset);
+  disk_->Write(offset, bytes);
   return true;
 }
 
 int SimBlockDevice::Perform(const Operation& operation) {
   const IoRequest& request = operation.request;
   const Bytes data(request.data, request.bytes);
-  if (Refuses(request)) {
+  if (const int error = Refuses(request); error != 0) {
     // A failed write may have reached the medium in part.
     if (request.op == IoOp::kWrite && rng_.Chance(1, 2)) disk_->Write(request.offset, data);
-    return EIO;
+    return error;
   }
+  if (Lies(request)) return 0;
   switch (request.op) {
     case IoOp::kRead:
       disk_->Read(request.offset, {request.data, request.bytes});
@@ -252,6 +334,12 @@ int SimBlockDevice::Perform(const Operation& operation) {
 }
 
 void SimBlockDevice::Finish(uint64_t id) {
+  const uint64_t now = context_->clock.now_us();
+  if (!instant_ && stalled_until_us_ > now) {
+    context_->events.After(this, stalled_until_us_ - now + rng_.Below(50),
+                           [this, id] { Finish(id); });
+    return;
+  }
   const Operation operation = started_.at(id);
   const IoRequest& request = operation.request;
   started_.erase(id);

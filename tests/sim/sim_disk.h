@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "storage/device/block_device.h"
@@ -25,7 +26,10 @@ class SimDisk {
  public:
   using Block = std::array<uint8_t, kSimBlockBytes>;
 
-  explicit SimDisk(uint64_t bytes) : bytes_(bytes) {}
+  explicit SimDisk(uint64_t bytes);
+  ~SimDisk();
+  SimDisk(const SimDisk&) = delete;
+  SimDisk& operator=(const SimDisk&) = delete;
 
   uint64_t size_bytes() const { return bytes_; }
   // What lay beyond is gone; what is new is zero.
@@ -44,24 +48,38 @@ class SimDisk {
   // Flips one bit on the medium. False: the block was never written or has volatile versions.
   bool FlipBit(uint64_t block, uint32_t bit);
 
-  // Numbers of all blocks that hold something durable, ascending.
-  std::vector<uint64_t> DurableBlocks() const;
+  // Numbers of all blocks that hold something durable, in the order in which they first did.
+  const std::vector<uint64_t>& DurableBlocks() const { return written_; }
 
  private:
   struct Version {
     uint64_t number;
-    Block data;
+    std::unique_ptr<Block> data;
   };
+  void Keep(uint64_t block, const uint8_t* data);
+
   uint64_t bytes_;
   uint64_t version_ = 0;
-  std::map<uint64_t, Block> durable_;
+  uint8_t* durable_ = nullptr;  // mapped; pages that nobody wrote cost nothing
+  std::vector<bool> is_written_;
+  std::vector<uint64_t> written_;
   std::map<uint64_t, std::vector<Version>> volatile_;
 };
 
+// Rates are per 10,000 requests of their kind.
 struct SimDeviceOptions {
   uint32_t depth = 64;
   uint32_t read_errors_per_10k = 0;
-  uint32_t write_errors_per_10k = 0;
+  uint32_t write_errors_per_10k = 0;  // EIO, syncs too
+  uint32_t no_space_per_10k = 0;      // ENOSPC
+  // Of records alone, and reported as done: what a start cannot know of (a tombstone, a mark) is
+  // written as it should be, because no log can notice that one is missing.
+  uint32_t lost_writes_per_10k = 0;
+  uint32_t torn_writes_per_10k = 0;
+  uint32_t misdirected_per_10k = 0;
+  uint32_t slow_factor = 1;           // times the usual latency
+  uint32_t slow_seconds_per_10k = 0;  // requests that take seconds
+  bool lies() const { return lost_writes_per_10k + torn_writes_per_10k + misdirected_per_10k > 0; }
 };
 
 class SimBlockDevice final : public BlockDevice {
@@ -81,14 +99,26 @@ class SimBlockDevice final : public BlockDevice {
   // stays visible, and is still only as stable as it was.
   void Kill();
   bool dead() const { return dead_; }
+  // All but the depth.
   void SetErrors(const SimDeviceOptions& options) {
-    options_.read_errors_per_10k = options.read_errors_per_10k;
-    options_.write_errors_per_10k = options.write_errors_per_10k;
+    const uint32_t depth = options_.depth;
+    options_ = options;
+    options_.depth = depth;
   }
-  void StopFaults() { SetErrors({}); }
+  void StopFaults() {
+    SetErrors({});
+    stalled_until_us_ = 0;
+    fuse_ = UINT64_MAX;
+  }
+  // Nothing completes until then.
+  void Stall(uint64_t duration_us);
   // Where errors were injected: the pages there may be lost.
   void set_on_error(std::function<void(const IoRequest&)> on_error) {
     on_error_ = std::move(on_error);
+  }
+  // Before a misdirected write overwrites what is there.
+  void set_on_overwrite(std::function<void(uint64_t offset, uint32_t bytes)> on_overwrite) {
+    on_overwrite_ = std::move(on_overwrite);
   }
 
   uint64_t size_bytes() const override { return disk_->size_bytes(); }
@@ -111,9 +141,12 @@ class SimBlockDevice final : public BlockDevice {
   void Start(const IoRequest& request);
   void Finish(uint64_t id);
   bool Reachable(const IoRequest& request) const;
+  uint64_t Delay(const IoRequest& request);
   int Perform(const Operation& operation);
   void EndEverything();
-  bool Refuses(const IoRequest& request);
+  int Refuses(const IoRequest& request);
+  bool Lies(const IoRequest& request);
+  bool MayOverwrite(uint64_t offset, uint32_t bytes) const;
 
   SimContext* const context_;
   SimDisk* const disk_;
@@ -122,11 +155,13 @@ class SimBlockDevice final : public BlockDevice {
   bool instant_ = false;
   bool dead_ = false;
   uint64_t fuse_ = UINT64_MAX;
+  uint64_t stalled_until_us_ = 0;
   uint64_t next_id_ = 0;
   std::deque<IoRequest> queued_;
   std::map<uint64_t, Operation> started_;
   std::deque<IoCompletion> ready_;
   std::function<void(const IoRequest&)> on_error_;
+  std::function<void(uint64_t, uint32_t)> on_overwrite_;
 };
 
 }  // namespace crumb::sim

@@ -2,9 +2,11 @@
 #include "tests/sim/sim_layouts.h"
 
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "cachesvc/base/check.h"
+#include "cachesvc/base/hash.h"
 #include "cachesvc/base/rng.h"
 
 namespace crumb::sim {
@@ -91,15 +93,15 @@ absl::StatusOr<std::vector<SimLayout>> MakeSimLayouts() {
   return layouts;
 }
 
-std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uint64_t seed) {
-  std::vector<uint8_t> value(part.raw_bytes);
+namespace {
+
+constexpr uint64_t kBaseValues = 32;
+
+// Finite bf16 numbers, bell-shaped, now and then with an outlier. A few pages are too wild for a
+// rotation and must go up the ladder.
+std::vector<uint8_t> MakeBase(uint64_t bytes, uint64_t seed) {
+  std::vector<uint8_t> value(bytes);
   Rng rng(seed);
-  if (part.dtype == RawDtype::kOpaque) {
-    for (uint8_t& byte : value) byte = static_cast<uint8_t>(rng.Next());
-    return value;
-  }
-  // Finite bf16 numbers, bell-shaped, now and then with an outlier. A few pages are too wild for a
-  // rotation and must go up the ladder.
   const bool wild = rng.Chance(1, 10);
   for (size_t i = 0; i + 1 < value.size(); i += 2) {
     const uint64_t bits = rng.Next();
@@ -113,6 +115,33 @@ std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uin
     const auto half = static_cast<uint16_t>(word >> 16);
     std::memcpy(value.data() + i, &half, sizeof(half));
   }
+  return value;
+}
+
+// Made once per program: immutable, the same for all seeds.
+const std::vector<uint8_t>& BaseValue(uint64_t bytes, uint64_t seed) {
+  static auto* const bases = new std::map<std::pair<uint64_t, uint64_t>, std::vector<uint8_t>>;
+  std::vector<uint8_t>& base = (*bases)[{bytes, seed % kBaseValues}];
+  if (base.empty()) base = MakeBase(bytes, seed % kBaseValues + 1);
+  return base;
+}
+
+}  // namespace
+
+std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uint64_t seed) {
+  std::vector<uint8_t> value = BaseValue(part.raw_bytes, seed);
+  // Every word of two pages differs; of numbers the mantissa alone, so that they stay finite.
+  const uint64_t mask = part.dtype == RawDtype::kOpaque ? UINT64_MAX : 0x007f'007f'007f'007full;
+  SplitMix64 mix(seed);
+  uint64_t stream = mix.Next();
+  for (size_t i = 0; i + 8 <= value.size(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, value.data() + i, sizeof(word));
+    stream = stream * 6364136223846793005u + 1442695040888963407u;
+    word ^= (stream ^ stream >> 29) & mask;
+    std::memcpy(value.data() + i, &word, sizeof(word));
+  }
+  if (part.dtype == RawDtype::kOpaque) return value;
   FillTail(part, shape.tokens, 0xff, absl::MakeSpan(value));
   if (shape.non_finite)
     std::memset(value.data(), 0xff, 2);  // of the first row, which every page has
@@ -120,37 +149,38 @@ std::vector<uint8_t> MakeValue(const PartShape& part, const PutShape& shape, uin
 }
 
 Expected RawReference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw) {
+  std::vector<uint8_t> exact(raw.begin(), raw.end());
+  FillTail(layout.part(part), shape.tokens, 0, absl::MakeSpan(exact));
   Expected expected;
-  expected.raw.assign(raw.begin(), raw.end());
-  FillTail(layout.part(part), shape.tokens, 0, absl::MakeSpan(expected.raw));
-  expected.payload = expected.raw;
+  expected.raw_hash = expected.payload_hash = Xxh3(exact);
+  expected.raw_bytes = expected.payload_bytes = static_cast<uint32_t>(exact.size());
   return expected;
 }
 
 Expected Reference(const SimLayout& layout, uint32_t part, const PutShape& shape, Bytes raw) {
   const auto& ladder = layout.binding.ladder[part];
   const bool exact = ladder.front()->descriptor().kind == CodecKind::kRaw;
-  if (shape.non_finite && !exact) return {.payload = {}, .raw = {}, .refused = true};
+  if (exact) return RawReference(layout, part, shape, raw);
+  if (shape.non_finite) return {.refused = true};
   for (const auto& codec : ladder) {
     Expected expected;
     expected.precision = PrecisionOf(codec->descriptor().kind);
     const bool precise = expected.precision <= layout.binding.unknown_position_precision;
     if (!shape.position_known && !precise) continue;
+    // Exact pages are held against the bytes themselves, not against the codec.
+    if (expected.precision == Precision::kRaw) return RawReference(layout, part, shape, raw);
     const auto scratch = codec->MakeScratch();
-    expected.payload.resize(codec->payload_bytes());
+    std::vector<uint8_t> payload(codec->payload_bytes()), decoded(raw.size());
     const EncodeReport report = codec->Encode(raw, shape.tokens, layout.binding.effort,
-                                              absl::MakeSpan(expected.payload), scratch.get());
-    CRUMB_CHECK(report.result == (shape.non_finite ? BlockResult::kNonFinite : BlockResult::kOk));
-    if (!report.fits && codec != ladder.back()) continue;
-    if (expected.precision == Precision::kRaw) {
-      // Exact pages are held against the bytes themselves, not against the codec.
-      expected.raw.assign(raw.begin(), raw.end());
-      FillTail(layout.part(part), shape.tokens, 0, absl::MakeSpan(expected.raw));
-    } else {
-      expected.raw.resize(raw.size());
-      CRUMB_CHECK(codec->Decode(expected.payload, shape.tokens, Frame::kOriginal,
-                                absl::MakeSpan(expected.raw), scratch.get()));
-    }
+                                              absl::MakeSpan(payload), scratch.get());
+    CRUMB_CHECK(report.result == BlockResult::kOk);
+    if (!report.fits) continue;
+    CRUMB_CHECK(codec->Decode(payload, shape.tokens, Frame::kOriginal, absl::MakeSpan(decoded),
+                              scratch.get()));
+    expected.payload_hash = Xxh3(payload);
+    expected.payload_bytes = static_cast<uint32_t>(payload.size());
+    expected.raw_hash = Xxh3(decoded);
+    expected.raw_bytes = static_cast<uint32_t>(decoded.size());
     return expected;
   }
   CRUMB_CHECK(false);

@@ -25,12 +25,14 @@ struct SimLayout {
   const PartShape& part(uint32_t index) const { return binding.layout->parts()[index]; }
 };
 
-// What a get must deliver after a put of some bytes.
+// What a get must deliver after a put of some bytes: kept as lengths and hashes.
 struct Expected {
   Precision precision = Precision::kRaw;
-  std::vector<uint8_t> payload;  // as stored
-  std::vector<uint8_t> raw;      // as decoded, rows past the count zero
-  bool refused = false;          // must not be stored at all
+  uint64_t payload_hash = 0;  // as stored
+  uint64_t raw_hash = 0;      // as decoded, rows past the count zero
+  uint32_t payload_bytes = 0;
+  uint32_t raw_bytes = 0;  // 0: nothing is expected
+  bool refused = false;    // must not be stored at all
 };
 
 struct PutShape {

@@ -12,9 +12,9 @@
 
 namespace crumb::sim {
 
-Model::Model(SimContext* context, const std::vector<SimLayout>* layouts,
-             const ClusterSecret& secret, uint32_t keys)
-    : context_(context), layouts_(layouts), next_value_(context->rng.Next()) {
+KeySpace::KeySpace(SimContext* context, const std::vector<SimLayout>* layouts,
+                   const ClusterSecret& secret, uint32_t keys)
+    : layouts_(layouts), next_value_(context->rng.Next()) {
   for (uint32_t i = 0; i < keys; ++i) {
     Key key;
     const bool first = i % kChainLength == 0;
@@ -32,59 +32,84 @@ Model::Model(SimContext* context, const std::vector<SimLayout>* layouts,
   }
 }
 
-bool Model::Find(const BlockKey& name, KeyRef* key) const {
+bool KeySpace::Find(const BlockKey& name, KeyRef* key) const {
   const auto found = by_block_key_.find(name);
   if (found == by_block_key_.end()) return false;
   key->index = found->second;
   return true;
 }
 
-std::string Model::Name(KeyRef key) const {
+std::string KeySpace::Name(KeyRef key) const {
   return absl::StrCat("key ", key.index, " (layout ", layout(key).handle, ", part ", part(key),
                       ", ", Hex(block_key(key).bytes), ")");
 }
 
-size_t Model::StartPut(KeyRef ref, const PutShape& put_shape, bool durable,
-                       std::vector<uint8_t>* value) {
-  Key& key = keys_[ref.index];
-  PutRecord put;
-  put.value_seed = next_value_++;
-  put.shape = put_shape;
-  put.durable_asked = durable;
-  put.sent = Now();
-  *value = MakeValue(shape(ref), put_shape, put.value_seed);
-  put.expected = Reference(layout(ref), part(ref), put_shape, *value);
-  const WindowPolicy& windows = layout(ref).binding.windows;
-  if (windows.on && put_shape.position_known && !put.expected.refused) {
-    put.fresh = RawReference(layout(ref), part(ref), put_shape, *value);
-    if (position(ref) < windows.sink_tokens) put.expected = put.fresh;  // and nothing else, ever
+Image KeySpace::MakeImage(KeyRef key, const PutShape& put_shape, std::vector<uint8_t>* value) {
+  Image image{.shape = put_shape, .expected = {}, .fresh = {}};
+  *value = MakeValue(shape(key), put_shape, next_value_++);
+  image.expected = Reference(layout(key), part(key), put_shape, *value);
+  const WindowPolicy& windows = layout(key).binding.windows;
+  if (windows.on && put_shape.position_known && !image.expected.refused) {
+    image.fresh = RawReference(layout(key), part(key), put_shape, *value);
+    if (position(key) < windows.sink_tokens)
+      image.expected = image.fresh;  // and nothing else, ever
   }
-  key.puts.push_back(std::move(put));
-  return key.puts.size() - 1;
+  Note(key, image.expected);
+  Note(key, image.fresh);
+  return image;
 }
 
-size_t Model::StartPagePut(KeyRef ref, size_t source, Page page, bool durable) {
-  Key& key = keys_[ref.index];
+void KeySpace::Note(KeyRef key, const Expected& expected) {
+  if (expected.raw_bytes == 0) return;
+  owners_[expected.raw_hash] = key.index;
+  owners_[expected.payload_hash] = key.index;
+}
+
+std::string KeySpace::WhoseBytes(KeyRef asked, uint64_t hash) const {
+  const auto owner = owners_.find(hash);
+  if (owner == owners_.end()) return "bytes of nobody";
+  if (owner->second == asked.index) return "bytes that another daemon was given for this key";
+  return absl::StrCat("the bytes of ", Name({owner->second}));
+}
+
+size_t Model::StartPut(KeyRef ref, Image image, bool durable, uint8_t depth_min) {
   PutRecord put;
-  put.shape = key.puts[source].shape;
-  put.expected = key.puts[source].expected;
-  put.fresh = key.puts[source].fresh;
-  put.expected.refused = page == Page::kDamaged;
+  put.image = std::move(image);
   put.durable_asked = durable;
   put.sent = Now();
-  key.puts.push_back(std::move(put));
-  return key.puts.size() - 1;
+  put.depth_min = depth_min;
+  keys_[ref.index].puts.push_back(std::move(put));
+  return keys_[ref.index].puts.size() - 1;
 }
 
-void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
+size_t Model::StartPagePut(KeyRef ref, const PutRecord& source, bool damaged, bool durable) {
+  PutRecord put;
+  put.image = source.image;
+  put.image.expected.refused = damaged;
+  put.durable_asked = durable;
+  put.sent = Now();
+  put.depth_known = source.depth_known;
+  put.depth = source.depth;
+  put.depth_min = source.depth_min;
+  keys_[ref.index].puts.push_back(std::move(put));
+  return keys_[ref.index].puts.size() - 1;
+}
+
+void Model::EndPut(KeyRef ref, size_t index, const WireBlockReply& reply) {
   Key& key = keys_[ref.index];
   PutRecord& put = key.puts[index];
+  const BlockResult result = reply.result;
   put.answered = Now();
   // kExists is a success whose bytes were not needed; kNotDurable says that the key holds
   // something, maybe these bytes; everything else leaves no trace.
   const bool stored = result == BlockResult::kOk;
-  if (put.expected.refused && stored) {
+  if (put.image.expected.refused && stored) {
     context_->Fail(absl::StrCat(Name(ref), ": a page that must be refused was stored"));
+  }
+  if (stored) {
+    JudgeDepth(ref, put, reply);
+    put.depth_known = true;
+    put.depth = reply.lossy_depth;
   }
   put.state = stored                               ? PutState::kStored
               : result == BlockResult::kNotDurable ? PutState::kUnknown
@@ -99,6 +124,18 @@ void Model::EndPut(KeyRef ref, size_t index, BlockResult result) {
                             .answered = put.answered,
                             .answered_us = context_->clock.now_us(),
                             .survives_crash = true});
+  }
+}
+
+// A page computed from lossy pages is lossy, and stays as lossy as it was called.
+void Model::JudgeDepth(KeyRef ref, const PutRecord& put, const WireBlockReply& reply) {
+  if (reply.lossy_depth < put.depth_min) {
+    context_->Fail(absl::StrCat(Name(ref), ": called ", reply.lossy_depth,
+                                " lossy pages deep, but was computed from a lossy one"));
+  }
+  if (put.depth_known && reply.lossy_depth != put.depth) {
+    context_->Fail(absl::StrCat(Name(ref), ": called ", reply.lossy_depth,
+                                " lossy pages deep, before it was ", put.depth));
   }
 }
 
@@ -150,10 +187,20 @@ bool Model::PutMayBeSeen(const Key& key, const PutRecord& put, Moment asked) con
   return true;
 }
 
+// Whether a put may have brought a page that is too deep to be found.
+bool Model::MayBeDeep(const Key& key) const {
+  if (max_lossy_depth_ == 255) return false;
+  return std::any_of(key.puts.begin(), key.puts.end(), [this](const PutRecord& put) {
+    const bool fine = put.depth_known && put.depth <= max_lossy_depth_;
+    return put.state != PutState::kNotStored && !fine;
+  });
+}
+
 bool Model::Holds(const Key& key, const Promise& promise, Moment asked) const {
+  if (MayBeDeep(key)) return false;
   if (promise.answered > asked || promise.until_us <= context_->clock.now_us()) return false;
   // WHY for pins too: a page that is only on disk is pinned there.
-  if (!log_keeps_all_) return false;
+  if (!keeps_all_) return false;
   return std::none_of(key.removals.begin(), key.removals.end(),
                       [&](const Removal& removal) { return removal.answered > promise.sent; });
 }
@@ -171,30 +218,30 @@ bool Model::MayHit(KeyRef ref, Moment asked) const {
                      [&](const PutRecord& put) { return PutMayBeSeen(key, put, asked); });
 }
 
-bool Model::Matches(KeyRef ref, const PutRecord& put, PageForm form, const WireBlockReply& reply,
-                    Bytes value) const {
-  if (MatchesOne(ref, put, put.expected, form, reply, value)) return true;
-  return !put.fresh.raw.empty() && !put.expected.refused &&
-         MatchesOne(ref, put, put.fresh, form, reply, value);
+bool Model::Matches(KeyRef ref, const Image& image, const Answer& answer) const {
+  if (MatchesOne(ref, image, image.expected, answer)) return true;
+  return !image.expected.refused && MatchesOne(ref, image, image.fresh, answer);
 }
 
-bool Model::MatchesOne(KeyRef ref, const PutRecord& put, const Expected& expected, PageForm form,
-                       const WireBlockReply& reply, Bytes value) const {
-  if (expected.refused || reply.precision != expected.precision) return false;
-  switch (form) {
-    case PageForm::kRaw:
-      return value == Bytes(expected.raw);
-    case PageForm::kPacked:
-      return value == Bytes(expected.payload);
-    case PageForm::kPage:
-      break;
+bool Model::MatchesOne(KeyRef ref, const Image& image, const Expected& expected,
+                       const Answer& answer) const {
+  if (expected.refused || expected.raw_bytes == 0) return false;
+  if (answer.reply.precision != expected.precision) return false;
+  const Bytes value = answer.value;
+  // That the reply's checksum is the value's is known here.
+  if (answer.form == PageForm::kRaw) {
+    return value.size() == expected.raw_bytes && answer.reply.checksum == expected.raw_hash;
+  }
+  if (answer.form == PageForm::kPacked) {
+    return value.size() == expected.payload_bytes && answer.reply.checksum == expected.payload_hash;
   }
   if (CheckPage(value) != PageCheck::kOk) return false;
   const PageHeader header = LoadHeader(value);
-  return header.key == block_key(ref) && header.token_count == put.shape.tokens &&
-         header.payload_bytes == expected.payload.size() &&
-         header.identity_prefix == layout(ref).binding.layout->hash().prefix64() &&
-         value.subspan(kPageHeaderBytes, header.payload_bytes) == Bytes(expected.payload);
+  return header.key == space_.block_key(ref) && header.token_count == image.shape.tokens &&
+         header.payload_bytes == expected.payload_bytes && header.provenance == image.provenance &&
+         header.lossy_depth == answer.reply.lossy_depth &&
+         header.identity_prefix == space_.layout(ref).binding.layout->hash().prefix64() &&
+         Xxh3(value.subspan(kPageHeaderBytes, header.payload_bytes)) == expected.payload_hash;
 }
 
 size_t Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockReply& reply,
@@ -203,21 +250,29 @@ size_t Model::JudgeHit(KeyRef ref, Moment asked, PageForm form, const WireBlockR
   Key& key = keys_[ref.index];
   key.last_hit = asked;
   if (MustHit(ref, asked)) ++durable_hits_;
-  if (Xxh3(value) != reply.checksum) {
+  const uint64_t hash = Xxh3(value);
+  if (hash != reply.checksum) {
     context_->Fail(absl::StrCat(Name(ref), ": the reply's checksum is not that of the slot"));
     return 0;
   }
+  if (reply.lossy_depth > max_lossy_depth_) {
+    context_->Fail(absl::StrCat(Name(ref), ": a hit ", reply.lossy_depth, " lossy pages deep"));
+  }
+  const Answer answer{.form = form, .reply = reply, .value = value};
   const PutRecord* found = nullptr;
   for (size_t i = 0; i < key.puts.size(); ++i) {
-    if (!Matches(ref, key.puts[i], form, reply, value)) continue;
+    if (!Matches(ref, key.puts[i].image, answer)) continue;
     found = &key.puts[i];
-    if (PutMayBeSeen(key, key.puts[i], asked)) return i;
+    if (!PutMayBeSeen(key, key.puts[i], asked)) continue;
+    JudgeDepth(ref, key.puts[i], reply);
+    return i;
   }
   const std::string where = absl::StrCat(" from ", ToString(reply.tier), ", form ",
                                          static_cast<int>(form), ", ", value.size(), " bytes");
   context_->Fail(
       found == nullptr
-          ? absl::StrCat(Name(ref), ": a hit that nobody put", where)
+          ? absl::StrCat(Name(ref), ": a hit that nobody put", where, ": ",
+                         space_.WhoseBytes(ref, hash))
           : absl::StrCat(Name(ref), ": a hit of bytes that were ",
                          found->state == PutState::kNotStored ? "refused" : "removed or replaced",
                          " before", where));
@@ -235,10 +290,15 @@ void Model::PromiseHitsSince(Moment since) {
   }
 }
 
-void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply) {
+void Model::JudgeLookupHit(KeyRef ref, Moment asked, const WireBlockReply& reply,
+                           const char* question) {
+  if (reply.lossy_depth > max_lossy_depth_) {
+    context_->Fail(absl::StrCat(Name(ref), ": ", question, " finds a page ", reply.lossy_depth,
+                                " lossy pages deep"));
+  }
   if (MayHit(ref, asked)) return;
-  context_->Fail(
-      absl::StrCat(Name(ref), ": look-up says ", ToString(reply.tier), " but nothing was stored"));
+  context_->Fail(absl::StrCat(Name(ref), ": ", question, " says ", ToString(reply.tier),
+                              " but nothing was stored"));
 }
 
 void Model::JudgeMiss(KeyRef ref, Moment asked, const char* question) {

@@ -20,26 +20,48 @@ class SimModelTest : public ::testing::Test {
     static const auto* layouts = new std::vector<SimLayout>(*MakeSimLayouts());
     return *layouts;
   }
+  static WireBlockReply Reply(BlockResult result, uint8_t depth = 0) {
+    return {.result = result, .lossy_depth = depth};
+  }
+  size_t StartPut(bool durable = false, uint8_t depth_min = 0) {
+    return model_.StartPut(key_, space_.MakeImage(key_, {}, &value_), durable, depth_min);
+  }
   size_t Put(BlockResult result, bool durable = false) {
-    std::vector<uint8_t> value;
-    const size_t put = model_.StartPut(key_, {}, durable, &value);
-    model_.EndPut(key_, put, result);
+    const size_t put = StartPut(durable);
+    model_.EndPut(key_, put, Reply(result));
+    values_.resize(put + 1);
+    values_[put] = value_;
     return put;
   }
   void Remove(bool done) { model_.EndRemoval(key_, model_.StartRemoval(key_), done); }
   // A raw hit of what `put` stored.
   void Hit(size_t put, Moment asked) {
-    const Expected& expected = model_.put(key_, put).expected;
+    HitOf(values_[put], model_.put(key_, put).image.expected.precision, asked);
+  }
+  // The key's layout is an exact one: what is got is what was put.
+  void HitOf(const std::vector<uint8_t>& value, Precision precision, Moment asked,
+             uint8_t depth = 0) {
     const WireBlockReply reply{.result = BlockResult::kOk,
-                               .precision = expected.precision,
-                               .value_bytes = static_cast<uint32_t>(expected.raw.size()),
-                               .checksum = Xxh3(expected.raw)};
-    model_.JudgeHit(key_, asked, PageForm::kRaw, reply, expected.raw);
+                               .precision = precision,
+                               .lossy_depth = depth,
+                               .value_bytes = static_cast<uint32_t>(value.size()),
+                               .checksum = Xxh3(value)};
+    model_.JudgeHit(key_, asked, PageForm::kRaw, reply, value);
   }
 
   SimContext context_{7, Echo::kQuiet};
-  Model model_{&context_, &Layouts(), ClusterSecret{}, 24};
-  KeyRef key_{3};
+  KeySpace space_{&context_, &Layouts(), ClusterSecret{}, 96};
+  Model model_{&context_, &space_};
+  KeyRef key_{ExactKey()};
+  std::vector<uint8_t> value_;
+  std::vector<std::vector<uint8_t>> values_;
+
+ private:
+  KeyRef ExactKey() const {
+    KeyRef key;
+    while (space_.layout(key).handle != 1) ++key.index;
+    return key;
+  }
 };
 
 TEST_F(SimModelTest, AHitOfWhatWasStoredIsRight) {
@@ -49,15 +71,14 @@ TEST_F(SimModelTest, AHitOfWhatWasStoredIsRight) {
 }
 
 TEST_F(SimModelTest, AHitWhileThePutIsInFlightIsRight) {
-  std::vector<uint8_t> value;
-  const size_t put = model_.StartPut(key_, {}, false, &value);
-  Hit(put, model_.Now());
+  const size_t put = StartPut();
+  HitOf(value_, model_.put(key_, put).image.expected.precision, model_.Now());
   EXPECT_THAT(context_.failure, IsEmpty());
 }
 
 TEST_F(SimModelTest, AHitThatNobodyPutIsFound) {
   Put(BlockResult::kOk);
-  const std::vector<uint8_t> bytes = MakeValue(model_.shape(key_), {}, 999);
+  const std::vector<uint8_t> bytes = MakeValue(space_.shape(key_), {}, 999);
   model_.JudgeHit(key_, model_.Now(), PageForm::kRaw,
                   {.result = BlockResult::kOk, .checksum = Xxh3(bytes)}, bytes);
   EXPECT_THAT(context_.failure, HasSubstr("nobody put"));
@@ -66,7 +87,7 @@ TEST_F(SimModelTest, AHitThatNobodyPutIsFound) {
 TEST_F(SimModelTest, AWrongChecksumIsFound) {
   const size_t put = Put(BlockResult::kOk);
   model_.JudgeHit(key_, model_.Now(), PageForm::kRaw, {.result = BlockResult::kOk, .checksum = 1},
-                  model_.put(key_, put).expected.raw);
+                  values_[put]);
   EXPECT_THAT(context_.failure, HasSubstr("checksum"));
 }
 
@@ -131,9 +152,9 @@ TEST_F(SimModelTest, NothingIsPromisedThatWasNotAnsweredDurable) {
 
 TEST_F(SimModelTest, DamageRemovalAndReclaimEndAPromise) {
   Put(BlockResult::kOk, true);
-  model_.set_log_keeps_all(false);
+  model_.set_keeps_all(false);
   EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
-  model_.set_log_keeps_all(true);
+  model_.set_keeps_all(true);
   EXPECT_TRUE(model_.MustHit(key_, model_.Now()));
   model_.Excuse(key_);
   model_.JudgeMiss(key_, model_.Now(), "get");
@@ -170,17 +191,17 @@ TEST_F(SimModelTest, APinDoesNotMakeADamagedPageWhole) {
 }
 
 TEST_F(SimModelTest, ALookupMustNotInventPages) {
-  model_.JudgeLookupHit(key_, model_.Now(), {.result = BlockResult::kOk});
+  model_.JudgeLookupHit(key_, model_.Now(), Reply(BlockResult::kOk), "look-up");
   EXPECT_THAT(context_.failure, HasSubstr("nothing was stored"));
 }
 
 TEST_F(SimModelTest, ARefusablePageThatIsStoredIsFound) {
   const size_t put = Put(BlockResult::kOk);
-  const size_t damaged = model_.StartPagePut(key_, put, Model::Page::kDamaged, false);
-  model_.EndPut(key_, damaged, BlockResult::kMismatch);
+  const size_t damaged = model_.StartPagePut(key_, model_.put(key_, put), true, false);
+  model_.EndPut(key_, damaged, Reply(BlockResult::kMismatch));
   EXPECT_THAT(context_.failure, IsEmpty());
-  const size_t again = model_.StartPagePut(key_, put, Model::Page::kDamaged, false);
-  model_.EndPut(key_, again, BlockResult::kOk);
+  const size_t again = model_.StartPagePut(key_, model_.put(key_, put), true, false);
+  model_.EndPut(key_, again, Reply(BlockResult::kOk));
   EXPECT_THAT(context_.failure, HasSubstr("must be refused"));
 }
 
@@ -192,6 +213,47 @@ TEST_F(SimModelTest, ACleanStopPromisesWhatWasThere) {
   model_.Crashed();
   model_.JudgeMiss(key_, model_.Now(), "get");
   EXPECT_THAT(context_.failure, HasSubstr("promised"));
+}
+
+TEST_F(SimModelTest, TheBytesOfAnotherKeyAreNamed) {
+  Put(BlockResult::kOk);
+  KeyRef other{key_.index + 1};
+  std::vector<uint8_t> foreign;
+  space_.MakeImage(other, {}, &foreign);
+  HitOf(foreign, Precision::kRaw, model_.Now());
+  EXPECT_THAT(context_.failure, HasSubstr(space_.Name(other)));
+}
+
+TEST_F(SimModelTest, WhatAnotherDaemonWasGivenIsNoHitHere) {
+  Model other(&context_, &space_);
+  const size_t put = other.StartPut(key_, space_.MakeImage(key_, {}, &value_), false);
+  other.EndPut(key_, put, Reply(BlockResult::kOk));
+  HitOf(value_, Precision::kRaw, model_.Now());
+  EXPECT_THAT(context_.failure, HasSubstr("another daemon"));
+}
+
+TEST_F(SimModelTest, APageOfALossyChainMustBeCalledLossy) {
+  const size_t put = StartPut(false, 1);
+  model_.EndPut(key_, put, Reply(BlockResult::kOk, 0));
+  EXPECT_THAT(context_.failure, HasSubstr("computed from a lossy one"));
+}
+
+TEST_F(SimModelTest, HowLossyAPageIsMustNotChange) {
+  const size_t put = StartPut(false, 1);
+  model_.EndPut(key_, put, Reply(BlockResult::kOk, 2));
+  HitOf(value_, Precision::kRaw, model_.Now(), 2);
+  EXPECT_THAT(context_.failure, IsEmpty());
+  HitOf(value_, Precision::kRaw, model_.Now(), 1);
+  EXPECT_THAT(context_.failure, HasSubstr("before it was 2"));
+}
+
+TEST_F(SimModelTest, APageTooDeepIsNoHit) {
+  model_.set_max_lossy_depth(1);
+  const size_t put = StartPut(true);
+  model_.EndPut(key_, put, Reply(BlockResult::kOk, 2));
+  EXPECT_FALSE(model_.MustHit(key_, model_.Now()));
+  HitOf(value_, Precision::kRaw, model_.Now(), 2);
+  EXPECT_THAT(context_.failure, HasSubstr("2 lossy pages deep"));
 }
 
 TEST(SimLayouts, TheReferenceClimbsTheLadder) {

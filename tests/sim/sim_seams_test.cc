@@ -179,7 +179,7 @@ struct Counting {
 
 TEST(SimDeviceQueue, RunsJobsLaterAndIsBounded) {
   SimContext context(3, Echo::kQuiet);
-  SimDeviceQueue queue(&context, 2, 8);
+  SimDeviceQueue queue(&context, {.workers = 2, .jobs_max = 8});
   Counting counting;
   uint64_t submitted = 0;
   for (uint64_t i = 0; i < 200; ++i) submitted += queue.Submit({Counting::Run, &counting, i});

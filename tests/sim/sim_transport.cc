@@ -46,7 +46,7 @@ void SimTransport::Inject(PeerId id, Bytes message) {
   const auto found = peers_.find(id.value);
   if (found == peers_.end() || found->second.state != State::kOpen) return;
   found->second.inbox.emplace_back(message.begin(), message.end());
-  WhenReachable(id, Latency(rng_, 5, 60), &SimTransport::DeliverIn);
+  WhenReachable(id, Delay(60), &SimTransport::DeliverIn);
 }
 
 void SimTransport::DeliverIn(PeerId id) {
@@ -69,7 +69,7 @@ BlockResult SimTransport::Send(PeerId id, Bytes message) {
   PeerInfo& info = found->second;
   if (info.outbox.size() >= options_.sends_per_peer_max) return BlockResult::kBusy;
   info.outbox.emplace_back(message.begin(), message.end());
-  WhenReachable(id, Latency(rng_, 5, 60), &SimTransport::DeliverOut);
+  WhenReachable(id, Delay(60), &SimTransport::DeliverOut);
   return BlockResult::kOk;
 }
 
@@ -170,7 +170,7 @@ BlockResult SimTransport::Start(const Transfer& transfer, Direction direction) {
   transfers_.emplace(id, std::move(moving));
   transfers_peak_ = std::max(transfers_peak_, transfers_.size());
   for (size_t wave = 0; wave < waves; ++wave) {
-    context_->events.After(this, Latency(rng_, 5, 120), [this, id, wave] { RunWave(id, wave); });
+    context_->events.After(this, Delay(120), [this, id, wave] { RunWave(id, wave); });
   }
   return BlockResult::kOk;
 }

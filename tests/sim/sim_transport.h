@@ -29,6 +29,7 @@ class SimPeer {
 struct SimTransportOptions {
   uint32_t transfers_max = 64;
   uint32_t sends_per_peer_max = 5;  // fewer than a worker asks at once: answers must wait
+  uint32_t slow_factor = 1;         // times the usual latency
 };
 
 class SimTransport final : public Transport {
@@ -94,6 +95,7 @@ class SimTransport final : public Transport {
   // Runs `then` now, or when the peer can be reached again.
   void WhenReachable(PeerId id, uint64_t delay_us, void (SimTransport::*then)(PeerId));
   uint64_t LocalContent(const Moving& moving) const;
+  uint64_t Delay(uint64_t high_us) { return Latency(rng_, 5, high_us) * options_.slow_factor; }
 
   SimContext* const context_;
   const SimTransportOptions options_;

@@ -1,6 +1,8 @@
-// One simulation: a daemon (the real engine, segment log and page pool over simulated clock,
-// transport, block device and device queue), two workers, a plan of faults drawn from the seed, and
-// the rules that must hold throughout. See docs/testing.md.
+// One simulation: some daemons (each the real engine, segment log and page pool over simulated
+// clock, transport, block device and device queue), some workers that talk to all of them, a plan
+// of faults drawn from the seed, and the rules that must hold throughout. See docs/testing.md.
+// Daemons do not talk to each other yet: what one knows of another is a page that a worker got
+// there and puts here. Links between daemons belong into World, beside those of the workers.
 #ifndef CRUMB_TESTS_SIM_SIM_WORLD_H_
 #define CRUMB_TESTS_SIM_SIM_WORLD_H_
 
@@ -10,14 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "cachesvc/core/engine.h"
-#include "tests/sim/sim_client.h"
+#include "cachesvc/net/transport.h"
+#include "gpu/device/device_queue.h"
+#include "storage/device/block_device.h"
 #include "tests/sim/sim_core.h"
-#include "tests/sim/sim_device_queue.h"
-#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_layouts.h"
-#include "tests/sim/sim_model.h"
-#include "tests/sim/sim_transport.h"
 
 namespace crumb::sim {
 
@@ -26,6 +25,8 @@ namespace crumb::sim {
 struct Planted {
   std::function<std::unique_ptr<BlockDevice>(BlockDevice*)> device;
   std::function<std::unique_ptr<Transport>(Transport*)> transport;
+  std::function<std::unique_ptr<DeviceQueue>(DeviceQueue*)> queue;
+  std::string mutation;  // of the product's own code; empty: none (mutation.h)
 };
 
 struct SimOptions {
@@ -37,12 +38,13 @@ struct SimOptions {
 
 struct SimResult {
   std::string failure;  // empty: every rule held
+  std::string plan;     // what the seed did, in a line
   uint64_t trace_hash = 0;
   uint64_t trace_events = 0;
-  uint64_t simulated_us = 0;
+  uint64_t simulated_us = 0;  // without the hour in which pins run out at the end
   uint64_t answers = 0, hits = 0, misses = 0, promised_hits = 0;
-  uint64_t nvme_hits = 0, evictions = 0, crashes = 0, damaged = 0, corrupt_counted = 0;
-  uint64_t recovered = 0, reclaimed = 0;
+  uint64_t nvme_hits = 0, evictions = 0, promoted = 0, demotions = 0;
+  uint64_t lives = 0, damaged = 0, corrupt_counted = 0, recovered = 0, reclaimed = 0;
 };
 
 SimResult RunSimulation(const SimOptions& options);
