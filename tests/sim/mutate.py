@@ -13,7 +13,6 @@ import pathlib
 import sys
 
 READ = "storage/segment/log_read.cc"
-SCAN = "storage/segment/log_scan.cc"
 RECOVERY = "storage/segment/log_recovery.cc"
 FORGET = "storage/segment/log_forget.cc"
 JOB = "cachesvc/core/page_job.cc"
@@ -79,16 +78,6 @@ MUTATIONS = {
          '    if (M("tombstone_lost")) block.entries[i].key = BlockKey{};\n'
          '    if (!M("tombstone_lost")) state->footer().AddTombstone(erases.At(i).tombstone);'),
     ],
-    "late_write_stays": [  # a page that was deleted while it was being written comes back
-        (DISK, "    if (event.location.generation != 0) ForgetRecord(append.key, event.location, append.flush);\n    return;\n  }\n  Entry& entry",
-         '    if (event.location.generation != 0 && !M("late_write_stays")) {\n'
-         "      ForgetRecord(append.key, event.location, append.flush);\n    }\n    return;\n  }\n  Entry& entry"),
-    ],
-    "torn_record_taken": [  # a start takes a record whose end never arrived
-        (SCAN, "  if (check != PageCheck::kOk) {\n    // WHY one block",
-         '  if (check != PageCheck::kOk && !(M("torn_record_taken") && fits &&'
-         " CheckHeaderFields(header) == PageCheck::kOk)) {\n    // WHY one block"),
-    ],
     "older_record_wins": [  # a start keeps the first record of a key in a segment, not the last
         (RECOVERY, "    if (IsLive(records[i - 1])) live.push_back(records[i - 1]);",
          '    const FoundRecord& record = M("older_record_wins") ? records[before - i] : records[i - 1];\n'
@@ -103,21 +92,14 @@ MUTATIONS = {
          '  if (record == nullptr || (record->key != key && !M("stale_location_read"))) return nullptr;'),
         (READ, "  } else if (segment.generation != op.location.generation) {",
          '  } else if (segment.generation != op.location.generation && !M("stale_location_read")) {'),
-        (DISK, "  if (id == kNoId || index.at(id).location != event.location) return;\n  index.at(id).location = {};",
-         "  if (id == kNoId || index.at(id).location != event.location) return;\n"
-         '  if (M("stale_location_read")) return;\n  index.at(id).location = {};'),
+        (DISK, "  if (id == kNoId || index.location(id) != event.location) return;\n",
+         "  if (id == kNoId || index.location(id) != event.location) return;\n"
+         '  if (M("stale_location_read")) return;\n'),
     ],
     "pin_leaks_on_death": [  # a dead worker's get keeps its page pinned for ever
         (BLOCKS, "  } else if (block.page_pinned) {\n    UnpinSlot(block.page);",
          '  } else if (block.page_pinned) {\n    if (!(M("pin_leaks_on_death") && block.request == kNoId))'
          " UnpinSlot(block.page);"),
-    ],
-    "pin_holds_nothing": [  # a client's pin is counted, and the page goes all the same
-        (PINS, "  if (entry.client_pins++ == 0 && entry.resident()) PinSlot(entry.slot);\n  Rehold(id);",
-         '  if (M("pin_holds_nothing")) return BlockResult::kOk;\n'
-         "  if (entry.client_pins++ == 0 && entry.resident()) PinSlot(entry.slot);\n  Rehold(id);"),
-        (PINS, "    if (--entry.client_pins == 0 && entry.resident()) {",
-         '    if (!M("pin_holds_nothing") && --entry.client_pins == 0 && entry.resident()) {'),
     ],
     "lossy_context_forgotten": [  # a page computed from lossy pages is called exact
         (PUT, "  block.lossy_depth = session.served.ChildDepth(block.parent.prefix64(), parent_depth);",
@@ -125,8 +107,8 @@ MUTATIONS = {
          '  if (M("lossy_context_forgotten")) block.lossy_depth = 0;'),
     ],
     "depth_limit_ignored": [  # pages deeper than asked are served
-        (GET, "  if (entry.lossy_depth > depth_max) return false;",
-         '  if (entry.lossy_depth > depth_max && !M("depth_limit_ignored")) return false;'),
+        (GET, "index.kind(id).lossy_depth <= options.max_lossy_depth &&",
+         '(M("depth_limit_ignored") || index.kind(id).lossy_depth <= options.max_lossy_depth) &&'),
     ],
     "waiters_unbounded": [  # the bound on parked gets is not looked at
         (GET, "  if (parked.size() >= options.limits.waiters_max) return Finish(block, BlockResult::kBusy);",
@@ -138,8 +120,8 @@ MUTATIONS = {
          '    if (!M("deadline_ignored")) CancelRequest(id, BlockResult::kTimeout);'),
     ],
     "gauge_drifts": [  # a page that is forgotten stays in the gauge
-        (ENTRIES, "  CountPage(entry.precision, -1);\n  SetParent(id, 0);",
-         '  if (!E("gauge_drifts", 10)) CountPage(entry.precision, -1);\n  SetParent(id, 0);'),
+        (ENTRIES, "  CountPage(index.kind(id).precision, -1);\n  SetParent(id, 0);",
+         '  if (!E("gauge_drifts", 10)) CountPage(index.kind(id).precision, -1);\n  SetParent(id, 0);'),
     ],
     "page_of_another_key": [  # a page from outside is stored under whatever key it was sent with
         (PUT, "  if (header.identity_prefix != want.identity_prefix || header.key != want.key ||",

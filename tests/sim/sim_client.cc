@@ -418,7 +418,7 @@ void SimClient::Judge(const Request& request, const WireReply& reply) {
     const Block& block = request.blocks[i];
     const WireBlockReply answer = reply.block(i);
     context_->trace.Add(
-        "answer", static_cast<uint64_t>(request.type), block.key.index,
+        "answer", static_cast<uint64_t>(request.type) << 8 | options_.daemon, block.key.index,
         static_cast<uint64_t>(answer.result) << 8 | static_cast<uint64_t>(answer.tier));
     // A look-up that stops at the first gap owes no answer behind it.
     if (!gap) JudgeBlock(request, block, answer);

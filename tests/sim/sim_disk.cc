@@ -153,6 +153,7 @@ void SimBlockDevice::CutPower() {
 }
 
 void SimBlockDevice::Kill() {
+  silent_ = false;
   if (dead_) return;
   context_->trace.Add("process ends", started_.size(), queued_.size());
   for (const auto& [id, operation] : started_) {
@@ -205,7 +206,10 @@ void SimBlockDevice::Submit() {
 }
 
 void SimBlockDevice::Start(const IoRequest& request) {
-  if (!dead_ && fuse_-- == 0) CutPower();
+  if (!dead_ && fuse_-- == 0) {
+    CutPower();
+    silent_ = !instant_;  // no process goes on to see what failed
+  }
   const bool has_data = request.op != IoOp::kSync;
   const bool valid = !has_data || Reachable(request);
   if (!valid) context_->Fail("a request outside the device or misaligned was queued");
@@ -355,7 +359,7 @@ void SimBlockDevice::Finish(uint64_t id) {
 
 size_t SimBlockDevice::Poll(absl::Span<IoCompletion> completions) {
   size_t count = 0;
-  while (count < completions.size() && !ready_.empty()) {
+  while (!silent_ && count < completions.size() && !ready_.empty()) {
     completions[count++] = ready_.front();
     ready_.pop_front();
   }

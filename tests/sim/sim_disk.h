@@ -154,6 +154,7 @@ class SimBlockDevice final : public BlockDevice {
   Rng rng_;
   bool instant_ = false;
   bool dead_ = false;
+  bool silent_ = false;
   uint64_t fuse_ = UINT64_MAX;
   uint64_t stalled_until_us_ = 0;
   uint64_t next_id_ = 0;

@@ -91,13 +91,14 @@ void SimNode::UpdateKeeps() {
 }
 
 int SimNode::Turn() {
-  if (paused()) return 0;
+  if (!runs()) return 0;
   const int work = daemon_->Turn(&stats_);
   UpdateKeeps();
   return work;
 }
 
 uint64_t SimNode::next_us() const {
+  if (daemon_->dead()) return UINT64_MAX;
   const uint64_t timer = daemon_->engine().next_timer_us();
   return timer == UINT64_MAX ? timer : std::max(timer, paused_until_us_);
 }
@@ -129,7 +130,8 @@ void SimNode::Flush(bool everything) {
 
 void SimNode::PromiseHitsSince(Moment since) {
   const SegmentLogStats nvme = daemon_->engine().stats().nvme;
-  if (daemon_->has_log() && plan_.admit_all && nvme.times_off == 0 && nvme.append_errors == 0) {
+  if (daemon_->has_log() && plan_.admission == NvmeAdmission::kAll && nvme.times_off == 0 &&
+      nvme.append_errors == 0) {
     model_.PromiseHitsSince(since);
   }
 }

@@ -25,6 +25,8 @@ class SimNode {
   Model& model() { return model_; }
   SimDaemon* daemon() { return daemon_.get(); }  // null: it is down
   bool up() const { return daemon_ != nullptr; }
+  // Up, and neither paused nor out of power.
+  bool runs() const { return up() && !paused() && !daemon_->dead(); }
   uint32_t lives() const { return lives_; }
 
   // False: the power went out in it, or the run has failed.
@@ -34,7 +36,7 @@ class SimNode {
   void End();
   // One turn of its loop, unless it is paused. Returns the work done.
   int Turn();
-  bool Arm() { return paused() || daemon_->Arm(); }
+  bool Arm() { return !runs() || daemon_->Arm(); }
   uint64_t next_us() const;
   void Pause(uint64_t until_us) { paused_until_us_ = until_us; }
   bool paused() const { return context_->clock.now_us() < paused_until_us_; }

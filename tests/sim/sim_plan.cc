@@ -77,7 +77,8 @@ DaemonPlan DrawDaemon(Rng& rng, uint32_t workers) {
   plan.limits = DrawLimits(rng, workers);
   plan.pool_bytes = (1 + rng.Below(2)) << 20;
   plan.policy = rng.Chance(1, 3) ? PolicyKind::kLru : PolicyKind::kS3Fifo;
-  plan.admit_all = !rng.Chance(1, 10);
+  plan.admission = rng.Chance(1, 3) ? NvmeAdmission::kSeen : NvmeAdmission::kAll;
+  plan.promotion = rng.Chance(1, 3) ? NvmePromotion::kSecond : NvmePromotion::kFirst;
   plan.fresh_percent = static_cast<uint8_t>(Coin(rng) ? 25 : rng.Below(60));
   plan.fresh_idle_us = Coin(rng) ? 30'000 : rng.Below(2) * 300;
   if (rng.Chance(1, 4)) plan.max_lossy_depth = static_cast<uint8_t>(rng.Below(4));
@@ -142,7 +143,7 @@ void Churn(Rng& rng, SwarmPlan* plan) {
   DaemonPlan& daemon = plan->daemons.front();
   daemon.has_disk = true;
   daemon.disk_bytes = 4ull << 20;
-  daemon.admit_all = true;
+  daemon.admission = NvmeAdmission::kAll;
   plan->keys = Between(rng, 350, 650);
   plan->requests = 800 + rng.Below(800);
   plan->workload.put = 60;

@@ -11,6 +11,7 @@
 #include "cachesvc/base/keys.h"
 #include "cachesvc/base/rng.h"
 #include "cachesvc/core/engine_limits.h"
+#include "cachesvc/core/nvme_rules.h"
 #include "cachesvc/core/policy_kind.h"
 #include "storage/segment/segment_log.h"
 #include "tests/sim/sim_device_queue.h"
@@ -33,7 +34,8 @@ struct DaemonPlan {
   EngineLimits limits;
   uint64_t pool_bytes = 2u << 20;
   PolicyKind policy = PolicyKind::kS3Fifo;
-  bool admit_all = true;
+  NvmeAdmission admission = NvmeAdmission::kAll;
+  NvmePromotion promotion = NvmePromotion::kFirst;
   uint8_t fresh_percent = 25;
   uint64_t fresh_idle_us = 30'000;
   uint8_t max_lossy_depth = 255;

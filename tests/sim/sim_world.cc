@@ -141,7 +141,7 @@ bool World::Settle() {
   int work = 0;
   bool awake = false;
   for (const auto& node : nodes_) {
-    if (!node->up() || node->paused()) continue;
+    if (!node->runs()) continue;
     work += node->Turn();
     if (node->daemon()->dead()) wishes_[node->number()] = Wish::kKill;
   }
