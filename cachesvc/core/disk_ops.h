@@ -65,6 +65,11 @@ struct FlushOp {
   uint32_t cursor = 0;                       // entries below it are swept, and others came after
   uint32_t cursor_end = 0;
   uint32_t waiting_for = 0;  // erases and appends in flight
+  // What made pages go before it came, and is not stable yet: flushes, by number; tombstones in the
+  // log, up to this count; others that the log has no room for.
+  uint8_t behind = 0;
+  uint64_t erases_before = 0;
+  bool forgets_before = false;
   BlockResult worst = BlockResult::kOk;
   std::function<void(absl::Status)> done;
 };

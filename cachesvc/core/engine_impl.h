@@ -129,6 +129,9 @@ class EngineImpl : public EngineDisk, public SegmentLog::RecoverySink {
   void SpareFromFlushes(EntryId id);
   void StartFlush(const FlushRequest& request, std::function<void(absl::Status)> done);
   int RunFlushes();
+  void QueueBehind(uint32_t id);
+  bool IsBehind(FlushOp* flush) const;
+  void LetFlushesGoOn(uint32_t ended, BlockResult worst);
   void AskLogToFlush(uint32_t id);
   void EndFlushIfDone(uint32_t id);
   void StartDrain(uint64_t deadline_us, std::function<void()> done);

@@ -34,8 +34,8 @@ void EngineImpl::EraseUnknown(Block& block) {
   BlockResult result = BlockResult::kMiss;
   if (log != nullptr) {
     const uint64_t token = MakeToken(TokenKind::kBlock, block.id, block.generation);
-    result = AppendInFlight(block.key) ? BlockResult::kBusy
-                                       : log->Erase(block.key, DiskLocation{}, token);
+    const bool later = flush_blocks_appends || AppendInFlight(block.key);
+    result = later ? BlockResult::kBusy : log->Erase(block.key, DiskLocation{}, token);
   }
   switch (result) {
     case BlockResult::kOk:

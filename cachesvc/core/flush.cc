@@ -103,7 +103,42 @@ void EngineImpl::StartFlush(const FlushRequest& request, std::function<void(absl
     append.flush = id;
     ++flush.waiting_for;
   }
+  if (!flush.everything && log != nullptr) QueueBehind(id);
   AskLogToFlush(id);
+}
+
+// Pages that are gone already are this flush's too: it must not promise that they stay so before
+// that is true. (A flush of everything hides them by itself.)
+void EngineImpl::QueueBehind(uint32_t id) {
+  FlushOp& flush = flushes[id];
+  for (uint32_t other = 0; other < flushes.size(); ++other) {
+    if (other == id || !flushes[other].used) continue;
+    flush.behind = static_cast<uint8_t>(flush.behind | 1u << other);
+  }
+  flush.forgets_before = !forgets.empty();
+  flush.erases_before = log->counts().erases_begun;
+}
+
+bool EngineImpl::IsBehind(FlushOp* flush) const {
+  if (flush->everything || log == nullptr) return false;
+  if (flush->forgets_before) {
+    if (!forgets.empty()) return true;
+    flush->forgets_before = false;
+    flush->erases_before = log->counts().erases_begun;
+  }
+  return flush->behind != 0 || log->counts().erases_ended < flush->erases_before;
+}
+
+// Those that waited for it do not any more; if it failed, so have they.
+void EngineImpl::LetFlushesGoOn(uint32_t ended, BlockResult worst) {
+  const auto bit = static_cast<uint8_t>(1u << ended);
+  for (uint32_t id = 0; id < flushes.size(); ++id) {
+    FlushOp& flush = flushes[id];
+    if (!flush.used || (flush.behind & bit) == 0) continue;
+    flush.behind = static_cast<uint8_t>(flush.behind & ~bit);
+    if (worst != BlockResult::kOk) flush.worst = worst;
+    EndFlushIfDone(id);
+  }
 }
 
 void EngineImpl::AskLogToFlush(uint32_t id) {
@@ -140,17 +175,23 @@ int EngineImpl::RunFlushes() {
 void EngineImpl::EndFlushIfDone(uint32_t id) {
   FlushOp& flush = flushes[id];
   if (flush.cursor < flush.cursor_end || !flush.log_done || flush.waiting_for > 0) return;
+  if (IsBehind(&flush)) return;
   const std::function<void(absl::Status)> done = std::move(flush.done);
   BlockResult worst = flush.worst;
   // Pages that an erase should have hidden may come back, and may be ones of these.
-  const bool lost = !flush.everything && log != nullptr && log->stats().erases_lost > 0;
+  const bool lost = !flush.everything && log != nullptr &&
+                    (log->counts().erases_lost > 0 || log->counts().flush_lost);
   if (lost && worst == BlockResult::kOk) worst = BlockResult::kIo;
   flush.done = nullptr;
   flushes.Give(id);
-  if (worst == BlockResult::kOk) return done(absl::OkStatus());
-  done(absl::DataLossError(absl::StrCat(
-      "pages are forgotten until a restart only: the NVMe tier answered ", ToString(worst),
-      "; see its error counters, then flush everything, or again after a restart")));
+  if (worst == BlockResult::kOk) {
+    done(absl::OkStatus());
+  } else {
+    done(absl::DataLossError(absl::StrCat(
+        "pages are forgotten until a restart only: the NVMe tier answered ", ToString(worst),
+        "; see its error counters, then flush everything, or again after a restart")));
+  }
+  LetFlushesGoOn(id, worst);
 }
 
 }  // namespace crumb::core

@@ -33,7 +33,7 @@ inline constexpr uint32_t kNoId = 0xffffffff;
 struct alignas(64) Entry {
   BlockKey key;
   uint64_t parent_prefix;
-  uint32_t segment : 31;        // of its record
+  uint32_t segment : 31;        // of its record; a PiB of the smallest takes 30
   uint32_t disk_hit : 1;        // read for a get since it was written there
   uint32_t segment_generation;  // 0: not on disk
   uint32_t generation;

@@ -27,10 +27,11 @@ BlockResult SegmentLog::Impl::Erase(const BlockKey& key, const DiskLocation& loc
   return BlockResult::kOk;
 }
 
-// Whether a start could find a record of the key that nobody knows of now: its tombstone is not
-// stable yet, or some tombstone could not be written (which one is not kept: there is no bound).
+// Whether a start could find a record of the key that nobody knows of now: its tombstone or a flush
+// is not stable yet, or some tombstone could not be written (which one is not kept: there is no
+// bound).
 bool SegmentLog::Impl::MayComeBack(const BlockKey& key) const {
-  if (lost_sequence != 0) return true;
+  if (lost_sequence != 0 || watermark_stable != state->superblock.watermark) return true;
   for (size_t i = 0; i < erases.size(); ++i) {
     if (erases.At(i).tombstone.key == key) return true;
   }
@@ -44,6 +45,7 @@ void SegmentLog::Impl::LoseErase(uint64_t log_sequence) {
 
 void SegmentLog::Impl::PushTombstone(const BlockKey& key, uint64_t token) {
   ++erases_out;
+  ++state->stats.erases_begun;
   erases.Push({{key, state->next_sequence++}, token, false});
 }
 
@@ -111,6 +113,7 @@ void SegmentLog::Impl::OnTombstones(const Op& op, int error) {
 }
 
 void SegmentLog::Impl::EndErases(uint32_t count, BlockResult result) {
+  state->stats.erases_ended += count;
   for (uint32_t i = 0; i < count; ++i) {
     const PendingErase erase = erases.Pop();
     if (result != BlockResult::kOk) LoseErase(erase.tombstone.log_sequence);
@@ -195,6 +198,7 @@ void SegmentLog::Impl::OnSuperblock(int error) {
       WriteSuperblockCopy();
       return;
     }
+    watermark_stable = watermark_in_flight;
     if (lost_sequence < watermark_in_flight) {  // whatever they should have hidden is flushed
       lost_sequence = 0;
       state->stats.erases_lost = 0;
@@ -204,6 +208,7 @@ void SegmentLog::Impl::OnSuperblock(int error) {
     OnWriteError();
     if (resizing.covered) resizing.retry_us = clock->now_us() + state->options.retry_off_us;
   }
+  state->stats.flush_lost = error != 0 && watermark_stable != watermark_in_flight;
   superblock_busy = resizing.covered = false;
   for (uint32_t i = 0; i < flushes_in_flight; ++i) {
     LogEvent event;

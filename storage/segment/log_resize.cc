@@ -128,6 +128,7 @@ bool SegmentLog::Impl::CarryTombstones() {
       if (tombstone.log_sequence < state->superblock.watermark) continue;
       ++erases_out;
       ++resizing.writing;
+      ++state->stats.erases_begun;
       erases.Push({tombstone, 0, true});
     }
     if (resizing.carry == CarryStep::kScan) {

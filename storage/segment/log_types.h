@@ -74,6 +74,8 @@ struct SegmentLogStats {
            dropped_format = 0, dropped_stamp = 0, recovery_us = 0, erases_lost = 0;
   uint64_t bytes_missing = 0;  // what the file lacked at Open of what its superblock says
   uint64_t segments = 0, segments_free = 0, tombstones_written = 0, times_off = 0;
+  uint64_t erases_begun = 0, erases_ended = 0;  // of tombstones, in one order
+  bool flush_lost = false;   // the newest Flush may not outlive a restart: its write failed
   bool clean_start = false;  // the last run ended with Close
   bool enabled = true;       // false after errors_max device errors; reads still work
 };

@@ -126,8 +126,9 @@ struct SegmentLog::Impl : LogOps {
   bool superblock_busy = false;
   uint32_t flushes_in_flight = 0;  // covered by the superblock being written
   uint32_t superblock_copy = 0;
-  uint64_t watermark_in_flight = 0;  // what it says
-  uint64_t lost_sequence = 0;        // of the newest tombstone that could not be written; 0: none
+  uint64_t watermark_in_flight = 0;                         // what it says
+  uint64_t watermark_stable = state->superblock.watermark;  // what both copies say
+  uint64_t lost_sequence = 0;  // of the newest tombstone that could not be written; 0: none
   uint32_t errors = 0;
   uint64_t good_writes = 0, off_until_us = 0;
 };

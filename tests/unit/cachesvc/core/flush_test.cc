@@ -192,6 +192,61 @@ TEST(EngineFlushTest, AReadThatIsUnderWayDoesNotBringAPageBack) {
   rig.ExpectAtRest();
 }
 
+// What is asked for first takes long to be stable: whoever asks then, and finds the page gone, is
+// not told that it stays gone before that is so.
+TEST(EngineFlushTest, NoAnswerOvertakesWhatMadeThePageGo) {
+  enum class Way { kEverything, kTenant, kDelete };
+  const auto ask = [](Rig& rig, Way way, bool* done) -> uint64_t {
+    if (way == Way::kDelete) {
+      return rig.worker().Send(
+          {.type = WireType::kDelete, .blocks = {{.digest = DigestNumber(1)}}});
+    }
+    rig.engine->Flush(EverythingOrTenant(way == Way::kEverything),
+                      [done](const absl::Status& status) {
+                        EXPECT_TRUE(status.ok()) << status;
+                        *done = true;
+                      });
+    return 0;
+  };
+  for (const Way first : {Way::kEverything, Way::kTenant, Way::kDelete}) {
+    for (const Way second : {Way::kTenant, Way::kDelete}) {
+      Rig rig(Tiered());
+      rig.Put(1, PageOf(1), kWireFlagDurable);
+      rig.faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{.delay_polls = 20}; });
+      bool done[2] = {false, false};
+      const uint64_t first_id = ask(rig, first, &done[0]);
+      for (int i = 0; i < 4; ++i) rig.Turn();
+      const uint64_t second_id = ask(rig, second, &done[1]);
+      const auto answered = [&](uint64_t id, bool flushed) {
+        return id != 0 ? rig.worker().Answered(id) : flushed;
+      };
+      for (int i = 0; i < 300 && !answered(second_id, done[1]); ++i) rig.Turn();
+      ASSERT_TRUE(answered(second_id, done[1]));
+      rig.Turn();  // answers of one moment go out one after another
+      EXPECT_TRUE(answered(first_id, done[0]))
+          << static_cast<int>(first) << " then " << static_cast<int>(second);
+      rig.Settle();
+      rig.Restart(&kNothingSurvives);
+      EXPECT_EQ(rig.Lookup(1).result, BlockResult::kMiss);
+    }
+  }
+}
+
+TEST(EngineFlushTest, AFlushAfterOneThatFailedSaysSo) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1), kWireFlagDurable);
+  rig.faults->SetPlan([](const IoRequest& request, uint64_t) {
+    return Fault{.error = request.op == IoOp::kRead ? 0 : 5};
+  });
+  EXPECT_FALSE(FlushNow(rig, {}).ok());
+  rig.faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{}; });
+  EXPECT_FALSE(FlushNow(rig, {.tenant = "t"}).ok()) << "the first may not outlive a restart";
+  EXPECT_EQ(rig.Delete(1).result, BlockResult::kOk) << "this one does";
+  EXPECT_TRUE(FlushNow(rig, {}).ok());
+  EXPECT_TRUE(FlushNow(rig, {.tenant = "t"}).ok());
+  EXPECT_EQ(rig.Delete(1).result, BlockResult::kMiss);
+}
+
 TEST(EngineFlushTest, TooManyAtOnceAreRefusedAndADeviceErrorIsSaid) {
   Rig rig(Tiered());
   rig.Put(1, PageOf(1), kWireFlagDurable);

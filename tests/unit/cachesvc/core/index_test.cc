@@ -136,7 +136,7 @@ TEST(IndexTest, APlaceOnDiskIsKeptWholeAndItsLengthIsThatOfThePage) {
   const EntryId id = index.Insert(KeyOf(1));
   EXPECT_EQ(index.location(id), DiskLocation{});
   index.SetKind(id, index.TakeKind({.payload_bytes = 10'000}));
-  const DiskLocation place{.segment = 0xfffffffe,
+  const DiskLocation place{.segment = 0x7ffffffe,
                            .generation = 0xffffffff,
                            .offset_blocks = 0xffff,
                            .record_bytes = 12'288};
