@@ -130,8 +130,9 @@ void SimNode::Flush(bool everything) {
 
 void SimNode::PromiseHitsSince(Moment since) {
   const SegmentLogStats nvme = daemon_->engine().stats().nvme;
-  if (daemon_->has_log() && plan_.admission == NvmeAdmission::kAll && nvme.times_off == 0 &&
-      nvme.append_errors == 0) {
+  const bool keeps = plan_.admission == NvmeAdmission::kAll && plan_.upkeep.save &&
+                     plan_.upkeep.write_bytes_per_day == 0;
+  if (daemon_->has_log() && keeps && nvme.times_off == 0 && nvme.append_errors == 0) {
     model_.PromiseHitsSince(since);
   }
 }

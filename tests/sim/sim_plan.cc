@@ -136,6 +136,21 @@ FaultPlan DrawFaults(Rng& rng) {
   return faults;
 }
 
+// WHY from the plan's own seed: the draws of all that was there before stay what they were.
+DiskUpkeep DrawUpkeep(const DaemonPlan& daemon) {
+  Rng rng(daemon.format_seed);
+  DiskUpkeep upkeep;
+  upkeep.rescue = Coin(rng);
+  if (rng.Chance(1, 3)) {
+    upkeep.scrub_bytes_per_second = 1ull << Between(rng, 18, 26);
+    upkeep.scrub_interval_us = 1'000'000ull * Between(rng, 1, 40);
+  }
+  // A bucket holds what an hour brings: a few pages to a few megabytes.
+  if (rng.Chance(1, 6)) upkeep.write_bytes_per_day = 24ull << Between(rng, 12, 22);
+  upkeep.save = !rng.Chance(1, 8);
+  return upkeep;
+}
+
 // Enough writes that a small disk throws its oldest pages away, again and again. A key that is
 // there is not written twice, so it takes many keys.
 void Churn(Rng& rng, SwarmPlan* plan) {
@@ -165,6 +180,7 @@ SwarmPlan DrawPlan(Rng& rng) {
   plan.workload = DrawWorkload(rng);
   plan.faults = DrawFaults(rng);
   if (rng.Chance(1, 6)) Churn(rng, &plan);
+  for (DaemonPlan& daemon : plan.daemons) daemon.upkeep = DrawUpkeep(daemon);
   return plan;
 }
 
@@ -190,6 +206,8 @@ std::string Describe(const SwarmPlan& plan) {
     on("eio_read", device.read_errors_per_10k), on("eio_write", device.write_errors_per_10k);
     on("enospc", device.no_space_per_10k), on("lost", device.lost_writes_per_10k);
     on("torn", device.torn_writes_per_10k), on("misdirected", device.misdirected_per_10k);
+    on("rescue", daemon.upkeep.rescue), on("scrub", daemon.upkeep.scrub_bytes_per_second);
+    on("budget", daemon.upkeep.write_bytes_per_day), on("unsaved", daemon.upkeep.save ? 0 : 1);
     on("entries", daemon.limits.index_entries_max);
     on("depth<", daemon.max_lossy_depth);
   }

@@ -36,6 +36,7 @@ struct DaemonPlan {
   PolicyKind policy = PolicyKind::kS3Fifo;
   NvmeAdmission admission = NvmeAdmission::kAll;
   NvmePromotion promotion = NvmePromotion::kFirst;
+  DiskUpkeep upkeep;
   uint8_t fresh_percent = 25;
   uint64_t fresh_idle_us = 30'000;
   uint8_t max_lossy_depth = 255;
