@@ -34,16 +34,10 @@ class DeviceDecorator : public BlockDevice {
   BlockDevice* const inner_;
 };
 
-class VolatileSync final : public DeviceDecorator {
+// Says of some requests that they were done, and does nothing.
+class SilentDevice : public DeviceDecorator {
  public:
   using DeviceDecorator::DeviceDecorator;
-  bool Queue(const IoRequest& request) override {
-    IoRequest weak = request;
-    if (weak.op == IoOp::kWriteDurable) weak.op = IoOp::kWrite;
-    if (weak.op != IoOp::kSync) return inner_->Queue(weak);
-    done_.push_back({.token = request.token, .error = 0});
-    return true;
-  }
   size_t Poll(absl::Span<IoCompletion> completions) override {
     size_t count = 0;
     while (count < completions.size() && !done_.empty()) {
@@ -54,8 +48,25 @@ class VolatileSync final : public DeviceDecorator {
   }
   size_t in_flight() const override { return inner_->in_flight() + done_.size(); }
 
+ protected:
+  bool Pretend(const IoRequest& request) {
+    done_.push_back({.token = request.token, .error = 0});
+    return true;
+  }
+
  private:
   std::deque<IoCompletion> done_;
+};
+
+class VolatileSync final : public SilentDevice {
+ public:
+  using SilentDevice::SilentDevice;
+  bool Queue(const IoRequest& request) override {
+    IoRequest weak = request;
+    if (weak.op == IoOp::kWriteDurable) weak.op = IoOp::kWrite;
+    if (weak.op != IoOp::kSync) return inner_->Queue(weak);
+    return Pretend(request);
+  }
 };
 
 class WrongPage final : public DeviceDecorator {
@@ -131,29 +142,18 @@ class EarlyJob final : public DeviceQueue {
 };
 
 // Drops one record in ten on its way down and says that it was written.
-class LostWrite final : public DeviceDecorator {
+class LostWrite final : public SilentDevice {
  public:
-  using DeviceDecorator::DeviceDecorator;
+  using SilentDevice::SilentDevice;
   bool Queue(const IoRequest& request) override {
     const bool record = request.op == IoOp::kWriteDurable &&
                         LoadHeader({request.data, request.bytes}).magic == kPageMagic;
     if (!record || ++writes_ % 10 != 0) return inner_->Queue(request);
-    done_.push_back({.token = request.token, .error = 0});
-    return true;
+    return Pretend(request);
   }
-  size_t Poll(absl::Span<IoCompletion> completions) override {
-    size_t count = 0;
-    while (count < completions.size() && !done_.empty()) {
-      completions[count++] = done_.front();
-      done_.pop_front();
-    }
-    return count + inner_->Poll(completions.subspan(count));
-  }
-  size_t in_flight() const override { return inner_->in_flight() + done_.size(); }
 
  private:
   uint64_t writes_ = 0;
-  std::deque<IoCompletion> done_;
 };
 
 class EarlyPush final : public Transport {
