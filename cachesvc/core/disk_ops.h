@@ -65,10 +65,12 @@ struct FlushOp {
   uint32_t cursor = 0;                       // entries below it are swept, and others came after
   uint32_t cursor_end = 0;
   uint32_t waiting_for = 0;  // erases and appends in flight
-  // What made pages go before it came, and is not stable yet: flushes, by number; tombstones in the
-  // log, up to this count; others that the log has no room for.
+  // What made pages go before it came, and is not stable yet: flushes, by number; tombstones and
+  // reclaimed segments, up to these counts; a segment being retired; tombstones that the log has no
+  // room for.
   uint8_t behind = 0;
-  uint64_t erases_before = 0;
+  uint64_t erases_before = 0, lets_go_before = 0;
+  bool retiring_before = false;
   bool forgets_before = false;
   BlockResult worst = BlockResult::kOk;
   std::function<void(absl::Status)> done;

@@ -117,6 +117,8 @@ void EngineImpl::QueueBehind(uint32_t id) {
   }
   flush.forgets_before = !forgets.empty();
   flush.erases_before = log->counts().erases_begun;
+  flush.lets_go_before = log->counts().lets_go_begun;
+  flush.retiring_before = log->counts().retiring;
 }
 
 bool EngineImpl::IsBehind(FlushOp* flush) const {
@@ -126,7 +128,10 @@ bool EngineImpl::IsBehind(FlushOp* flush) const {
     flush->forgets_before = false;
     flush->erases_before = log->counts().erases_begun;
   }
-  return flush->behind != 0 || log->counts().erases_ended < flush->erases_before;
+  const SegmentLogStats& of_log = log->counts();
+  flush->retiring_before = flush->retiring_before && of_log.retiring;
+  return flush->behind != 0 || flush->retiring_before ||
+         of_log.erases_ended < flush->erases_before || of_log.lets_go_ended < flush->lets_go_before;
 }
 
 // Those that waited for it do not any more; if it failed, so have they.
@@ -180,7 +185,7 @@ void EngineImpl::EndFlushIfDone(uint32_t id) {
   BlockResult worst = flush.worst;
   // Pages that an erase should have hidden may come back, and may be ones of these.
   const bool lost = !flush.everything && log != nullptr &&
-                    (log->counts().erases_lost > 0 || log->counts().flush_lost);
+                    (log->counts().erases_lost > 0 || log->counts().head_lost);
   if (lost && worst == BlockResult::kOk) worst = BlockResult::kIo;
   flush.done = nullptr;
   flushes.Give(id);

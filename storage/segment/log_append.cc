@@ -1,5 +1,6 @@
 // Appending, and the life of segments: free -> marking -> ready -> open -> sealing -> sealed ->
 // draining -> free. The shard's thread.
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -121,12 +122,13 @@ bool SegmentLog::Impl::Fits(uint32_t blocks, uint32_t records, uint32_t tombston
   return data + footer.BytesWith(records, tombstones) <= state->geometry.segment_bytes;
 }
 
-// kOk: the open segment takes so many more blocks. kBusy: not yet.
+// kOk: the open segment takes so many more blocks. kBusy: not yet. kIo: not before the superblock,
+// whose write failed, could be written.
 BlockResult SegmentLog::Impl::Reserve(uint32_t blocks, uint32_t records, uint32_t tombstones) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (state->open == kNoSegment && state->ready == kNoSegment) {
       want_next = true;
-      return BlockResult::kBusy;
+      return state->stats.head_lost ? BlockResult::kIo : BlockResult::kBusy;
     }
     if (state->open == kNoSegment) OpenReady();
     if (records > 0 && !state->table.HasRoom(state->segments[state->open].records)) {
@@ -229,10 +231,10 @@ void SegmentLog::Impl::PrepareNext() {
   if (state->ready != kNoSegment) want_next = false;
   if (!want_next || preparing != kNoSegment || !MayWrite()) return;
   if (state->next_generation == 0) return;  // used up: 2^32 segments were written
-  // WHY: until a flush is durable its segments must not be reused out of order.
-  if (!flushes.empty()) return;
   if (state->free.empty()) ReclaimOldest();
-  if (state->free.empty()) return;
+  // WHY: what a start would still find may be hidden by tombstones and newer pages in any other
+  // segment that was flushed or reclaimed, so that none of them may be written over yet.
+  if (HeadIsBehind() || state->free.empty()) return;
   preparing = state->free.Pop();
   LogSegment& segment = state->segments[preparing];
   CRUMB_CHECK(segment.state == SegmentState::kFree && segment.records.size == 0);
@@ -284,7 +286,12 @@ void SegmentLog::Impl::ReclaimOldest() {
   LogSegment& segment = state->segments[oldest];
   if (segment.state != SegmentState::kSealed) return;
   state->order.Pop();
-  if (segment.generation != 0) ++state->stats.segments_reclaimed;
+  if (segment.generation != 0) {
+    ++state->stats.segments_reclaimed;
+    ++state->stats.lets_go_begun;
+    uint32_t& dead = state->superblock.generation_min;
+    dead = std::max(dead, segment.generation + 1);
+  }
   report = {oldest, segment.generation, 0, segment.records};
   segment.records = {};
   DropSegment(oldest);

@@ -27,11 +27,11 @@ BlockResult SegmentLog::Impl::Erase(const BlockKey& key, const DiskLocation& loc
   return BlockResult::kOk;
 }
 
-// Whether a start could find a record of the key that nobody knows of now: its tombstone or a flush
-// is not stable yet, or some tombstone could not be written (which one is not kept: there is no
-// bound).
+// Whether a start could find a record of the key that nobody knows of now: its tombstone, a flush,
+// a reclaim or a quarantine is not stable yet, or some tombstone could not be written (which one is
+// not kept: there is no bound).
 bool SegmentLog::Impl::MayComeBack(const BlockKey& key) const {
-  if (lost_sequence != 0 || watermark_stable != state->superblock.watermark) return true;
+  if (lost_sequence != 0 || HeadIsBehind() || retiring != kNoSegment) return true;
   for (size_t i = 0; i < erases.size(); ++i) {
     if (erases.At(i).tombstone.key == key) return true;
   }
@@ -69,7 +69,9 @@ void SegmentLog::Impl::AdvanceErases() {
     return;
   }
   const auto count = static_cast<uint32_t>(std::min(erases.size(), kTombstonesPerBlock));
-  if (Reserve(1, 0, count) != BlockResult::kOk) return;
+  const BlockResult room = Reserve(1, 0, count);
+  if (room == BlockResult::kIo) EndErases(static_cast<uint32_t>(erases.size()), room);
+  if (room != BlockResult::kOk) return;
   LogSegment& segment = state->segments[state->open];
   TombstoneBlock block;
   block.count = static_cast<uint16_t>(count);
@@ -167,15 +169,23 @@ void SegmentLog::Impl::DropSegment(uint32_t index) {
   MaybeFree(index);
 }
 
+// Until both superblocks say what was flushed and reclaimed, a start would still find it.
+bool SegmentLog::Impl::HeadIsBehind() const {
+  return head_stable.watermark != state->superblock.watermark ||
+         head_stable.generation_min != state->superblock.generation_min;
+}
+
 void SegmentLog::Impl::AdvanceSuperblock() {
   const bool resized =
       !closed && resizing.step == ResizeStep::kSuperblock && clock->now_us() >= resizing.retry_us;
-  if (superblock_busy || (flushes.empty() && !resized)) return;
+  const bool behind = HeadIsBehind() && clock->now_us() >= head_retry_us;
+  if (superblock_busy || (flushes.empty() && !resized && !behind)) return;
   superblock_busy = true;
   resizing.covered = resized;
   flushes_in_flight = static_cast<uint32_t>(flushes.size());
+  lets_go_in_flight = state->stats.lets_go_begun;
   ++state->superblock.revision;
-  watermark_in_flight = state->superblock.watermark;
+  head_in_flight = state->superblock;
   StoreSuperblock(state->superblock, superblock_block.span());
   superblock_copy = 0;
   WriteSuperblockCopy();
@@ -198,17 +208,19 @@ void SegmentLog::Impl::OnSuperblock(int error) {
       WriteSuperblockCopy();
       return;
     }
-    watermark_stable = watermark_in_flight;
-    if (lost_sequence < watermark_in_flight) {  // whatever they should have hidden is flushed
+    head_stable = head_in_flight;
+    if (lost_sequence < head_stable.watermark) {  // whatever they should have hidden is flushed
       lost_sequence = 0;
       state->stats.erases_lost = 0;
     }
     if (resizing.covered) OnResizeStable();
   } else {
     OnWriteError();
-    if (resizing.covered) resizing.retry_us = clock->now_us() + state->options.retry_off_us;
+    head_retry_us = clock->now_us() + state->options.retry_off_us;
+    if (resizing.covered) resizing.retry_us = head_retry_us;
   }
-  state->stats.flush_lost = error != 0 && watermark_stable != watermark_in_flight;
+  state->stats.head_lost = error != 0 && HeadIsBehind();
+  state->stats.lets_go_ended = lets_go_in_flight;
   superblock_busy = resizing.covered = false;
   for (uint32_t i = 0; i < flushes_in_flight; ++i) {
     LogEvent event;

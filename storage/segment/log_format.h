@@ -34,10 +34,11 @@ struct Superblock {  // in the first sector of its block, so that it is written 
   uint64_t secret_fingerprint = 0;
   uint32_t segment_bytes = 0;
   uint32_t segment_count = 0;
-  uint64_t revision = 0;   // the copy with the higher one is newer
-  uint64_t watermark = 1;  // records with a lower log sequence are dead (Flush)
-  uint32_t clean = 0;      // 1: the last run ended with Close; open segments hold nothing
-  std::array<uint8_t, 428> zero{};
+  uint64_t revision = 0;        // the copy with the higher one is newer
+  uint64_t watermark = 1;       // records with a lower log sequence are dead (Flush)
+  uint32_t clean = 0;           // 1: the last run ended with Close; open segments hold nothing
+  uint32_t generation_min = 0;  // segments of a lower generation are dead (reclaimed)
+  std::array<uint8_t, 424> zero{};
   uint64_t checksum = 0;  // XXH3-64 of bytes 0-503; stays there in every version
 };
 static_assert(sizeof(Superblock) == 512 && std::is_trivially_copyable_v<Superblock>);

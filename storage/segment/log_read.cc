@@ -102,7 +102,8 @@ void SegmentLog::Impl::Corrupt(const BlockKey& key, const DiskLocation& location
 
 // Takes a segment that lost too many records out of use until its turn to be written again: its
 // pages are reported as reclaimed, and a mark says so to the next recovery. It keeps its place in
-// the order, because its tombstones must outlive older segments.
+// the order, because its tombstones must outlive older segments, and its pages count as such: they
+// took the place of what lies in older segments under their keys.
 void SegmentLog::Impl::AdvanceQuarantine() {
   if (quarantine.empty() || retiring != kNoSegment || report.records.size > 0) return;
   const uint32_t index = quarantine.Front();
@@ -124,12 +125,14 @@ void SegmentLog::Impl::AdvanceQuarantine() {
   mark.generation = segment.generation;
   mark.data_end_blocks = segment.used_blocks;
   mark.sequence_max = state->next_sequence;
+  segment.tombstones += segment.records.size;
   segment.records = {};
   segment.generation = 0;
   segment.live_bytes = 0;
   segment.live_records = 0;
   StoreMark(mark, retire_block.span());
   retiring = index;
+  state->stats.retiring = true;
   segment.meta_busy = true;
   Op op;
   op.kind = OpKind::kRetire;
@@ -141,9 +144,11 @@ void SegmentLog::Impl::AdvanceQuarantine() {
 
 void SegmentLog::Impl::OnRetired(const Op& op, int error) {
   retiring = kNoSegment;
+  state->stats.retiring = false;
   state->segments[op.location.segment].meta_busy = false;
   if (error != 0) {
     OnWriteError();
+    LoseErase(state->next_sequence - 1);  // a start finds its pages
   } else {
     state->stats.bytes_written += op.request.bytes;
   }

@@ -287,7 +287,7 @@ absl::Status Recovery::SealedContents(uint32_t segment, SegmentContents* out) {
   const uint64_t bytes = EntriesBytes(mark);
   if (mark.state == MarkState::kRetired) {  // its footer may be what is broken
     ScanTarget target = Target(segment);
-    target.generation = 0;
+    target.retired = true;
     bool readable = true;
     return ScanWhole(target, out, &readable);
   }
@@ -379,6 +379,10 @@ void Recovery::Adopt(uint32_t segment, SegmentContents contents, bool readable) 
 absl::Status Recovery::RecoverSegment(uint32_t segment) {
   const SegmentMark& mark = evidence_[segment].mark;
   LogSegment& info = state_.segments[segment];
+  if (mark.generation < state_.superblock.generation_min) {  // reclaimed, not written anew: free
+    state_.stats.dropped_stale += mark.record_count;
+    return absl::OkStatus();
+  }
   SegmentContents contents;
   contents.end_blocks = state_.geometry.DataBegin(segment);
   bool readable = true;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cachesvc/base/check.h"
+#include "storage/segment/log_scan.h"
 #include "storage/segment/segment_log_impl.h"
 
 namespace crumb {
@@ -171,6 +172,7 @@ void SegmentLog::Impl::OnCarry(const Op&, int error) {
   }
   if (resizing.carry == CarryStep::kScan) return TakeScanned(error);
   const bool marked = resizing.carry == CarryStep::kMark;
+  if (marked) resizing.mark = {};
   if (error == 0 && (marked ? TakeMark() : TakeEntries())) return;
   resizing.carry = CarryStep::kScan;
   resizing.scan_at = 0;
@@ -180,9 +182,9 @@ bool SegmentLog::Impl::TakeMark() {
   SegmentMark& mark = resizing.mark;
   const LogGeometry& geometry = state->geometry;
   const bool whole = ParseMark(resizing.buffer.span(), &mark) == ParseResult::kOk &&
-                     mark.log_id == state->superblock.log_id && mark.segment == resizing.cursor &&
-                     mark.state == MarkState::kSealed;
-  const uint64_t bytes = whole ? EntriesBytes(mark) : 0;
+                     mark.log_id == state->superblock.log_id && mark.segment == resizing.cursor;
+  if (!whole) mark = {};
+  const uint64_t bytes = mark.state == MarkState::kSealed ? EntriesBytes(mark) : 0;
   if (bytes == 0 || bytes > geometry.segment_bytes - kLogBlock) return false;
   resizing.carry = CarryStep::kEntries;
   ReadForCarry(geometry.EntriesOffset(resizing.cursor, bytes) - geometry.Offset(resizing.cursor),
@@ -203,11 +205,22 @@ bool SegmentLog::Impl::TakeEntries() {
 }
 
 void SegmentLog::Impl::TakeScanned(int error) {
+  const uint32_t first = resizing.scan_at / kLogBlock;
   resizing.scan_at += kScanPiece;
-  if (error != 0) return LoseErase(state->next_sequence - 1);
+  const SegmentMark& mark = resizing.mark;
+  const bool unknown = mark.generation == 0 && state->segments[resizing.cursor].generation == 0;
+  if (error != 0 || unknown) LoseErase(state->next_sequence - 1);
+  if (error != 0) return;
+  ScanTarget target;
+  target.salt = state->superblock.salt;
+  target.segment = resizing.cursor;
+  target.generation = mark.state == MarkState::kRetired ? mark.generation : 0;
   for (uint32_t at = 0; at < resizing.buffer.size(); at += kLogBlock) {
     TombstoneBlock block;
     const Bytes bytes = resizing.buffer.span().subspan(at, kLogBlock);
+    if (const auto record = RetiredRecord(target, bytes, first + at / kLogBlock)) {
+      resizing.found.push_back(*record);
+    }
     if (ParseTombstones(bytes, state->superblock.salt, &block) != ParseResult::kOk) continue;
     if (block.log_id != state->superblock.log_id || block.segment != resizing.cursor) continue;
     resizing.found.insert(resizing.found.end(), block.entries.begin(),

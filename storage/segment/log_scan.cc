@@ -84,7 +84,11 @@ SegmentContents ScanSegment(const ScanTarget& target, Bytes segment) {
     const Bytes block = segment.subspan(uint64_t{at} * kLogBlock, kLogBlock);
     constexpr uint32_t kTombstoneMagic = TombstoneBlock{}.magic;
     uint32_t step = 1;
-    if (MagicAt(block, 0) == kPageMagic) step = TakePage(target, segment, at, &out);
+    if (target.retired) {
+      if (const auto record = RetiredRecord(target, block, at)) out.tombstones.push_back(*record);
+    } else if (MagicAt(block, 0) == kPageMagic) {
+      step = TakePage(target, segment, at, &out);
+    }
     if (MagicAt(block, 0) == kTombstoneMagic || MagicAt(block, kCopyStride) == kTombstoneMagic) {
       TakeTombstones(target, block, at, &out);
     }
@@ -92,6 +96,14 @@ SegmentContents ScanSegment(const ScanTarget& target, Bytes segment) {
     at += step;
   }
   return out;
+}
+
+// WHY the header alone: the payload, or its length, may be what is broken.
+std::optional<Tombstone> RetiredRecord(const ScanTarget& target, Bytes block, uint32_t at) {
+  if (MagicAt(block, 0) != kPageMagic) return std::nullopt;
+  const PageHeader header = LoadHeader(block);
+  if (!BelongsHere(target, header, at)) return std::nullopt;
+  return Tombstone{header.key, header.log_sequence};
 }
 
 uint32_t NewestGeneration(const ScanTarget& target, Bytes segment) {

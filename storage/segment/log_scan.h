@@ -4,6 +4,7 @@
 #define CRUMB_STORAGE_SEGMENT_LOG_SCAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cachesvc/base/page_header.h"
@@ -19,6 +20,7 @@ struct ScanTarget {
   uint32_t generation = 0;    // 0: unknown; then only tombstones, of any generation, are taken
   uint32_t begin_blocks = 0;  // where records may lie
   uint32_t end_blocks = 0;
+  bool retired = false;  // its records count as tombstones of their keys
 };
 
 struct FoundRecord {
@@ -39,6 +41,9 @@ struct SegmentContents {
 
 // `segment` is the whole segment from its first byte on.
 SegmentContents ScanSegment(const ScanTarget& target, Bytes segment);
+
+// The record that begins in block `at` of a retired segment, as a tombstone of its key.
+std::optional<Tombstone> RetiredRecord(const ScanTarget& target, Bytes block, uint32_t at);
 
 // The generation of the newest whole record or tombstone that lies in `segment`, by what each says
 // of itself; 0: none. `target.generation` is not looked at.

@@ -162,6 +162,7 @@ size_t SegmentLog::Impl::TakeEvents(absl::Span<LogEvent> out) {
 bool SegmentLog::Impl::idle() const {
   return free_ops.size() == ops.size() && events.empty() && erases.empty() && flushes.empty() &&
          sealing == kNoSegment && report.records.size == 0 &&
+         (!HeadIsBehind() || clock->now_us() < head_retry_us) &&
          (resizing.step == ResizeStep::kNone || clock->now_us() < resizing.retry_us);
 }
 

@@ -100,6 +100,7 @@ struct SegmentLog::Impl : LogOps {
   void OnTombstones(const Op& op, int error);
   BlockResult Flush(uint64_t token);
   void DropSegment(uint32_t segment);
+  bool HeadIsBehind() const;
   void AdvanceSuperblock();
   void WriteSuperblockCopy();
   void OnSuperblock(int error);
@@ -126,8 +127,10 @@ struct SegmentLog::Impl : LogOps {
   bool superblock_busy = false;
   uint32_t flushes_in_flight = 0;  // covered by the superblock being written
   uint32_t superblock_copy = 0;
-  uint64_t watermark_in_flight = 0;                         // what it says
-  uint64_t watermark_stable = state->superblock.watermark;  // what both copies say
+  Superblock head_in_flight;                   // what it says
+  Superblock head_stable = state->superblock;  // what both copies say
+  uint64_t head_retry_us = 0;                  // not before, after one that failed
+  uint64_t lets_go_in_flight = 0;              // covered by it
   uint64_t lost_sequence = 0;  // of the newest tombstone that could not be written; 0: none
   uint32_t errors = 0;
   uint64_t good_writes = 0, off_until_us = 0;

@@ -139,11 +139,22 @@ void SimNode::PromiseHitsSince(Moment since) {
 
 // A log whose superblocks are both destroyed is refused, and left as it was: there is no next life
 // to look at (docs/storage.md, "Start").
-bool SimNode::HeadIsKnown() const {
+absl::StatusOr<LogHead> SimNode::Head() const {
   std::vector<uint8_t> bytes(kLogHeadBytes);
   disk_.ReadStable(0, absl::MakeSpan(bytes));
-  const absl::StatusOr<LogHead> head = ParseHead(bytes);
-  return head.ok() && !head->blank;
+  return ParseHead(bytes);
+}
+
+// The log's own structures have two copies, and outlive what happens to one of them.
+bool SimNode::CopiesAreKnown(uint64_t block, Bytes before) const {
+  const absl::StatusOr<LogHead> head = Head();
+  if (!head.ok() || head->blank) return false;
+  const LogSalt& salt = head->superblock.salt;
+  TombstoneBlock tombstones;
+  if (ParseTombstones(before, salt, &tombstones) != ParseResult::kOk) return true;
+  std::array<uint8_t, kSimBlockBytes> now;
+  disk_.ReadStable(block * kSimBlockBytes, absl::MakeSpan(now));
+  return ParseTombstones(now, salt, &tombstones) == ParseResult::kOk;
 }
 
 void SimNode::Rot() {
@@ -164,7 +175,7 @@ void SimNode::Rot() {
   } else if (context_->rng.Chance(1, 4)) {
     const auto bit = static_cast<uint32_t>(context_->rng.Below(8ull * kSimBlockBytes));
     if (!disk_.FlipBit(first, bit)) return;
-    if (!HeadIsKnown()) {
+    if (!CopiesAreKnown(first, block)) {
       CRUMB_CHECK(disk_.FlipBit(first, bit));
       return;
     }

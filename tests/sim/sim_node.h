@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "storage/segment/log_head.h"
 #include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_model.h"
@@ -54,7 +56,8 @@ class SimNode {
  private:
   void Absorb();
   void UpdateKeeps();
-  bool HeadIsKnown() const;
+  absl::StatusOr<LogHead> Head() const;
+  bool CopiesAreKnown(uint64_t block, Bytes before) const;
   void NoteDamage(const IoRequest& request);
   void NoteOverwrite(uint64_t offset, uint32_t bytes);
   bool ExcuseHeader(Bytes block);
