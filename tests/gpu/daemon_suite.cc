@@ -237,6 +237,7 @@ TEST_F(DaemonSuite, LiesAboutMemoryAreRefusedAndHarmNobody) {
     const SteadyClock clock;
     client::Options options;
     options.auto_reconnect = false;
+    options.connect_ms = 20'000;
     client::ClientCore core(options, daemon_->server(),
                             {.clock = &clock, .opener = client::OpenLink, .gpu = &side, .seed = i});
     ASSERT_OK(core.OpenWaker());
@@ -283,6 +284,7 @@ TEST_F(DaemonSuite, AnotherDataPlaneIsRefusedWithTheRemedy) {
   client::Options options;
   options.server = daemon_->server();
   options.data_plane = client::DataPlane::kGrpc;
+  options.connect_ms = 20'000;
   std::unique_ptr<client::Client> other;
   ASSERT_TRUE(client::Client::Connect(options, &other).ok());
   client::Layout layout;

@@ -30,6 +30,7 @@ class Demo : public ::testing::TestWithParam<client::DataPlane> {
     client::Options options;
     options.server = "unix:" + dir_ + "/s";
     options.data_plane = GetParam();
+    options.connect_ms = 20'000;
     auto exchange = Exchange::Connect(options, sample_);
     ASSERT_TRUE(exchange.ok()) << exchange.status();
     exchange_ = *std::move(exchange);
