@@ -326,7 +326,7 @@ void EngineImpl::EndRead(uint32_t id, BlockResult result) {
     if (result == BlockResult::kIo) ForgetRecord(read.key, read.location, kNoId);
   }
   if (read.block != kNoId) {
-    EndReadApart(read, current ? result : BlockResult::kMiss);
+    EndReadApart(read, result);
   } else {
     --transient_slots;
     const bool owned = read.entry != kNoId && index.Alive(read.entry, read.entry_generation) &&
@@ -354,7 +354,7 @@ void EngineImpl::WaitForSuccessor(uint32_t id, uint32_t append) {
     CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
     block.pending = Pending::kNone;
     if (block.request == kNoId) return Cleanup(block);
-    return Wait(waiters, block);
+    return StartOver(block, waiters);
   }
   --transient_slots;
   if (index.at(read.entry).read() == id) index.at(read.entry).place = kNoId;
@@ -377,20 +377,29 @@ void EngineImpl::Promote(DiskRead& read) {
   }
 }
 
+// WHY not a miss if the page is elsewhere by now: what took its place may be durable, or its record
+// was only moved; and a record that failed says nothing of the page in memory.
 void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
   Block& block = blocks[read.block];
   CRUMB_CHECK(block.used && block.pending == Pending::kLoadApart);
   block.pending = Pending::kNone;
-  if (result != BlockResult::kOk && index.Alive(read.entry, read.entry_generation) &&
-      index.location(read.entry) == read.location && !index.at(read.entry).resident()) {
-    EraseEntry(read.entry);
-  }
+  const bool current =
+      index.Alive(read.entry, read.entry_generation) && index.location(read.entry) == read.location;
+  const bool good = current && result == BlockResult::kOk;
+  if (current && !good) LoseRecord(read.entry);
   if (block.request == kNoId) return Cleanup(block);
   EndPhase(block, Phase::kIo);
-  if (result != BlockResult::kOk) return Finish(block, BlockResult::kMiss);
+  if (!good) return StartOver(block, ready);
   index.at(read.entry).disk_hit = 1;
   DescribeHit(block, index.at(read.entry), Tier::kNvme);
   Wait(ready, block);
+}
+
+// The get looks again, when its turn comes. Its buffers had the size of another image.
+void EngineImpl::StartOver(Block& block, List<Block>& list) {
+  ReleaseStaging(block);
+  block.step = Step::kGetStart;
+  Wait(list, block);
 }
 
 void EngineImpl::OnReclaimed(const LogEvent& event) {

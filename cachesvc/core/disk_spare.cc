@@ -94,9 +94,14 @@ void EngineDisk::ForgetBadRecord(const DiskRead& read, BlockResult result) {
   } else if (result == BlockResult::kIo) {
     ForgetRecord(read.key, read.location, kNoId);
   }
-  Entry& entry = index.at(read.entry);
-  if (!entry.resident()) return EraseEntry(read.entry);
-  index.SetLocation(read.entry, {});
+  LoseRecord(read.entry);
+}
+
+// The page is what is in memory, if it is there.
+void EngineDisk::LoseRecord(EntryId id) {
+  Entry& entry = index.at(id);
+  if (!entry.resident()) return EraseEntry(id);
+  index.SetLocation(id, {});
   entry.durable = false;
 }
 

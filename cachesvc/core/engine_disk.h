@@ -56,6 +56,7 @@ class EngineDisk : public EngineDemote {
   Grant StartSpareRead(EntryId id, ReadFor purpose, uint32_t* read);
   void EndSpareRead(uint32_t id, BlockResult result);
   void ForgetBadRecord(const DiskRead& read, BlockResult result);
+  void LoseRecord(EntryId id);
   uint64_t NextSpareUs() const;
   // disk_rescue.cc
   int RunRescues();

@@ -118,6 +118,7 @@ class EngineImpl : public EngineDisk, public SegmentLog::RecoverySink {
   void RetryUnverified();
   void EndRead(uint32_t id, BlockResult result);
   void EndReadApart(DiskRead& read, BlockResult result);
+  void StartOver(Block& block, List<Block>& list);
   void WaitForSuccessor(uint32_t id, uint32_t append);
   void Promote(DiskRead& read);
   void OnReclaimed(const LogEvent& event);

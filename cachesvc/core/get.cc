@@ -159,9 +159,13 @@ bool EngineImpl::GetLoadApart(Block& block) {
     block.step = Step::kGetStart;
     return true;
   }
+  const uint64_t record = index.kind(id).slot_bytes();
+  const uint64_t value = PageSlotBytes(ValueBytes(block, index.kind(id)));
+  const bool fits = block.staging2.valid() &&
+                    pool().memory(block.staging2).size() == PagePool::ClassBytes(record) &&
+                    pool().memory(block.staging).size() == PagePool::ClassBytes(value);
+  if (!fits) ReleaseStaging(block);  // another image took the place of the one it was meant for
   if (!block.staging2.valid()) {
-    const uint64_t record = index.kind(id).slot_bytes();
-    const uint64_t value = PageSlotBytes(ValueBytes(block, index.kind(id)));
     if (!pool().CanEverStage(record + value)) return Finish(block, BlockResult::kMiss), false;
     if (!AcquireStaging(block, value, StageHalf::kOut)) return false;
     block.staging2 = pool().AllocateStaging(record, StageHalf::kOut);

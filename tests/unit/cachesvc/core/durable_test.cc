@@ -157,6 +157,16 @@ class EngineReplaceTest : public ::testing::Test {
     RigOptions options = Tiered();
     options.main_bytes = 1 << 20;
     options.limits.index_entries_max = index_entries_max;
+    Begin(options);
+  }
+  // The get takes its page past the memory, which is full of pages that are hotter.
+  void BeginApart() {
+    RigOptions options = Tiered();
+    options.nvme_promotion = NvmePromotion::kSecond;
+    Begin(options);
+    FillMemory(*rig_);
+  }
+  void Begin(const RigOptions& options) {
     rig_ = std::make_unique<Rig>(options);
     rig_->Put(1, PageOf(1), kWireFlagDurable);
     rig_->Restart(&kNothingSurvives);
@@ -172,9 +182,9 @@ class EngineReplaceTest : public ::testing::Test {
                    .flip_bit = read ? 8 * 200 : -1};
     });
   }
-  uint64_t SendGet() {
+  uint64_t SendGet(uint32_t slot = 1) {
     return rig_->worker().Send(
-        {.type = WireType::kGet, .blocks = {{.digest = DigestNumber(1), .slot = 1}}});
+        {.type = WireType::kGet, .blocks = {{.digest = DigestNumber(1), .slot = slot}}});
   }
   uint64_t SendBetter() {
     rig_->worker().Fill(0, PageOf(2));
@@ -246,6 +256,51 @@ TEST_F(EngineReplaceTest, IfTheReplacementFailsTooTheKeyIsForgotten) {
   rig_->Restart(&kNothingSurvives);
   ExpectMiss(*rig_, 1);
   rig_->ExpectAtRest();
+}
+
+TEST_F(EngineReplaceTest, AGetPastTheMemoryFindsWhatReplacedItsPageMeanwhile) {
+  for (const int error : {0, 5}) {
+    BeginApart();
+    Plan(200, error, 0);
+    const uint64_t get = SendGet();
+    for (int i = 0; i < 6; ++i) rig_->Turn();
+    ASSERT_EQ(rig_->engine->stats().promotions_deferred, 1u);
+    const uint64_t put = SendBetter();
+    for (int i = 0; i < 40; ++i) rig_->Turn();
+    EXPECT_EQ(rig_->worker().Answer(put).result, BlockResult::kOk);
+    EXPECT_FALSE(rig_->worker().Answered(get));
+    rig_->Settle();
+    EXPECT_EQ(rig_->worker().Answer(get).result, BlockResult::kOk) << "a durable page was missed";
+    EXPECT_EQ(rig_->worker().Read(1), PageOf(2));
+    rig_->ExpectAtRest();
+    ExpectBetterAfterAPowerLoss();
+  }
+}
+
+TEST_F(EngineReplaceTest, ARecordThatFailsPastTheMemoryIsNotTakenForThePageInMemory) {
+  for (const int error : {0, 5}) {
+    BeginApart();
+    int reads = 0;
+    rig_->faults->SetPlan([&reads, error](const IoRequest& request, uint64_t) {
+      if (request.op != IoOp::kRead || ++reads > 1) return Fault{};
+      return Fault{.error = error, .delay_polls = 200, .flip_bit = 8 * 200};
+    });
+    const uint64_t apart = SendGet();
+    for (int i = 0; i < 6; ++i) rig_->Turn();
+    const uint64_t raised = SendGet(2);
+    for (int i = 0; i < 40; ++i) rig_->Turn();
+    EXPECT_EQ(rig_->worker().Answer(raised).result, BlockResult::kOk);
+    EXPECT_EQ(rig_->engine->stats().promoted, 1u);
+    EXPECT_FALSE(rig_->worker().Answered(apart));
+    rig_->Settle();
+    EXPECT_EQ(rig_->worker().Answer(apart).result, BlockResult::kOk) << "it was in memory";
+    EXPECT_EQ(rig_->worker().Read(1), AfterLoss(PageOf(1), 4));
+    // The record is gone; who asks for a durable page must not be told that there is one.
+    EXPECT_EQ(rig_->Put(1, PageOf(1), kWireFlagDurable).result, BlockResult::kExists);
+    rig_->ExpectAtRest();
+    rig_->Restart(&kNothingSurvives);
+    ExpectHit(*rig_, 1, Tier::kNvme);
+  }
 }
 
 TEST_F(EngineReplaceTest, AFullIndexDoesNotForgetAKeyWhoseReplacementIsOnItsWay) {
