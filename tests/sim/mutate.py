@@ -85,6 +85,18 @@ MUTATIONS = {
         (RECOVERY, "  std::reverse(live.begin(), live.end());\n  state_.stats.dropped_stale",
          '  if (!M("older_record_wins")) std::reverse(live.begin(), live.end());\n  state_.stats.dropped_stale'),
     ],
+    "reuse_out_of_order": [  # reclaimed segments are written anew before a start knows that they are dead
+        (FORGET, "  return head_stable.watermark != state->superblock.watermark ||\n"
+         "         head_stable.generation_min != state->superblock.generation_min;",
+         "  return head_stable.watermark != state->superblock.watermark ||\n"
+         '         (head_stable.generation_min != state->superblock.generation_min && !M("reuse_out_of_order"));'),
+        (RECOVERY, "  if (mark.generation < state_.superblock.generation_min) {",
+         '  if (mark.generation < state_.superblock.generation_min && !M("reuse_out_of_order")) {'),
+    ],
+    "retired_pages_forgotten": [  # what pages of a quarantined segment replaced is found by a start
+        (RECOVERY, "    target.retired = true;", '    target.retired = !M("retired_pages_forgotten");\n'
+         '    if (M("retired_pages_forgotten")) target.generation = 0;'),
+    ],
     "stale_location_read": [  # a place that was written anew is read as if it were the old one
         (READ, "  if (segment.generation != location.generation) return nullptr;",
          '  if (segment.generation != location.generation && !M("stale_location_read")) return nullptr;'),

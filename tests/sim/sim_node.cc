@@ -128,12 +128,20 @@ void SimNode::Flush(bool everything) {
       });
 }
 
-void SimNode::PromiseHitsSince(Moment since) {
-  const SegmentLogStats nvme = daemon_->engine().stats().nvme;
+void SimNode::BeginStop() {
+  stop_since_ = model_.Now();
+  fresh_dropped_ = daemon_->engine().stats().fresh_dropped;
+}
+
+// WHY nothing if a fresh page was dropped: a get that raises its page may have pushed out one that
+// was hit before. A page that is in memory alone is no promise, and a fresh one for which no slot
+// can be had is forgotten (docs/windows.md), which this counter says.
+void SimNode::PromiseHits() {
+  const EngineStats stats = daemon_->engine().stats();
   const bool keeps = plan_.admission == NvmeAdmission::kAll && plan_.upkeep.save &&
-                     plan_.upkeep.write_bytes_per_day == 0;
-  if (daemon_->has_log() && keeps && nvme.times_off == 0 && nvme.append_errors == 0) {
-    model_.PromiseHitsSince(since);
+                     plan_.upkeep.write_bytes_per_day == 0 && stats.fresh_dropped == fresh_dropped_;
+  if (daemon_->has_log() && keeps && stats.nvme.times_off == 0 && stats.nvme.append_errors == 0) {
+    model_.PromiseHitsSince(stop_since_);
   }
 }
 

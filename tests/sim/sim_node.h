@@ -48,8 +48,9 @@ class SimNode {
   // Of one layout, or of everything.
   void Flush(bool everything);
   uint64_t flushes_in_flight() const { return flushes_in_flight_; }
-  // Promises what was hit since, for a stop in good order.
-  void PromiseHitsSince(Moment since);
+  // For a stop in good order: promises what was hit between the two.
+  void BeginStop();
+  void PromiseHits();
   void CheckCounters();  // at the end of the run
   void AddTo(SimResult* result) const;
 
@@ -78,6 +79,8 @@ class SimNode {
   uint64_t flushes_in_flight_ = 0;
   uint64_t life_ = 0;
   uint64_t given_up_ = 0;  // segments, by lives that are over
+  Moment stop_since_ = 0;
+  uint64_t fresh_dropped_ = 0;  // before it
   bool index_was_full_ = false;
 };
 
