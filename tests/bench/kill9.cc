@@ -1,13 +1,21 @@
-// kill -9 at random moments: a real crumbd with pools too small for the data, a client over UCX
-// that puts, gets and deletes, SIGKILL, restart, and a look at everything that may or must come
-// back. Prints figures; exit 0 only if no wrong byte came, all that was answered durable came back,
-// and every start was ready in time.
+// kill -9 at random moments: a real crumbd with pools too small for the data, clients that put, get
+// and delete, flushes, SIGKILL, restart, and a look at everything that may or must come back.
+// Prints figures; exit 0 only if no wrong byte came, all that was answered durable came back (of a
+// log that reclaims: until it wrote half its size), nothing hung, the tier's files never took more
+// than their cap, and every start was ready in time.
+#include <poll.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
-#include <deque>
-#include <fstream>
+#include <ctime>
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -17,8 +25,10 @@
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/base/rng.h"
+#include "client/src/admin.h"
 #include "crumb/client.h"
 #include "tests/bench/kill9_model.h"
+#include "tests/bench/kill9_place.h"
 #include "tests/support/child_daemon.h"
 
 namespace crumb {
@@ -31,10 +41,18 @@ using client::Completion;
 using client::Ticket;
 
 struct Settings {
-  std::string crumbd, parent = "/tmp", transport = "ucx";
+  std::string crumbd, parent = "/tmp", volume, transport = "ucx";
   uint32_t cycles = 200;
+  uint32_t clients = 1;
+  uint32_t load_ms = 300;       // at most, of each life
+  uint32_t flush_one_in = 0;    // lives with a flush of everything; 0: none
+  uint32_t look_at_one_in = 1;  // of the keys that the last life did not touch
+  uint32_t deadline_ms = 20'000;
   uint64_t seed = 1;
+  uint64_t nvme_bytes = 3ull << 30, segment_bytes = 8ull << 20;
   uint64_t fill_bytes = 4ull << 30;
+  bool reclaims = false;     // the log is smaller than what is put
+  bool fill_volume = false;  // others fill the volume and leave it
   double ready_seconds_max = 2.0;
 };
 
@@ -87,7 +105,8 @@ uint64_t KeyId(size_t kind, uint64_t number) { return uint64_t{kind + 1} << 32 |
 struct Figures {
   uint64_t puts = 0, durable = 0, gets = 0, hits = 0, misses = 0, deletes = 0, unknown = 0;
   uint64_t refused = 0, checked = 0, durable_checked = 0, killed_starting = 0, nvme_hits = 0;
-  uint64_t ready_us_max = 0;
+  uint64_t hangs = 0, flushes = 0, flushes_unknown = 0, full_starts = 0;
+  uint64_t ready_us_max = 0, answer_us_max = 0;
   std::map<std::string, uint64_t> accusations;
   std::vector<std::string> first;
 
@@ -99,48 +118,79 @@ struct Figures {
           absl::StrCat("key ", absl::Hex(key), ": ", what, "; life:verb=answer", history));
     }
   }
+
+  void Take(const Figures& from) {
+    for (const auto& [mine, other] :
+         {std::pair(&puts, from.puts), std::pair(&durable, from.durable),
+          std::pair(&gets, from.gets), std::pair(&hits, from.hits), std::pair(&misses, from.misses),
+          std::pair(&deletes, from.deletes), std::pair(&unknown, from.unknown),
+          std::pair(&refused, from.refused), std::pair(&checked, from.checked),
+          std::pair(&durable_checked, from.durable_checked), std::pair(&nvme_hits, from.nvme_hits),
+          std::pair(&hangs, from.hangs)}) {
+      *mine += other;
+    }
+    answer_us_max = std::max(answer_us_max, from.answer_us_max);
+    for (const auto& [what, count] : from.accusations) accusations[what] += count;
+    for (const std::string& one : from.first) {
+      if (first.size() < 10) first.push_back(one);
+    }
+  }
 };
 
-// One daemon directory with its configuration.
-class Place {
+// What all clients of all lives share.
+class Books {
  public:
-  Place(const Settings& settings, uint64_t dram_bytes, uint64_t nvme_bytes)
-      : settings_(settings), dir_(settings.parent) {
-    std::ofstream(ConfigFile()) << "data_dir: " << dir_.path() << "/data\n"
-                                << "listen:\n  grpc: 127.0.0.1:0\n  http: 127.0.0.1:0\n"
-                                << "  socket: " << dir_.path() << "/s\n"
-                                << "pool:\n  dram_bytes: " << dram_bytes << "\n"
-                                << "nvme:\n  bytes: " << nvme_bytes << "\n"
-                                << "  segment_bytes: " << segment_bytes(nvme_bytes) << "\n"
-                                << "log:\n  level: warning\n";
+  Books(const Settings& settings, Figures* figures) : settings_(settings), figures_(figures) {
+    for (size_t kind = 0; kind < kKindCount; ++kind) models_[kind].resize(kKinds[kind].keys);
   }
-  absl::StatusOr<std::unique_ptr<ChildDaemon>> Spawn() {
-    return ChildDaemon::Spawn({.program = settings_.crumbd,
-                               .config_file = ConfigFile(),
-                               .log_file = dir_.path() + "/log"});
+  const Settings& settings() const { return settings_; }
+  // Each key belongs to one client, and with it its model.
+  KeyModel& model(size_t kind, uint64_t number) { return models_[kind][number]; }
+  uint64_t Tick() { return ++now_; }
+  // Before an answer about `model` is judged.
+  void Judge(uint64_t asked, KeyModel* model) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    model->OnFlushes(flushes_, asked, Tick());
+    if (settings_.reclaims) model->OnWritten(written_, DurableBytes());
   }
-  std::string Server() const { return "unix:" + dir_.path() + "/s"; }
-  std::string LogTail() const {
-    std::ifstream file(dir_.path() + "/log");
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    return text.size() > 2000 ? text.substr(text.size() - 2000) : text;
+  uint64_t written() const { return written_; }
+  void Wrote(uint64_t bytes) { written_ += bytes; }
+  size_t BeginFlush() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    flushes_.push_back({.began = Tick()});
+    return flushes_.size() - 1;
+  }
+  void EndFlush(size_t flush, bool done) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    flushes_[flush].over = Tick();
+    flushes_[flush].done = done;
+    ++(done ? figures_->flushes : figures_->flushes_unknown);
+  }
+  void Add(const std::function<void(Figures*)>& change) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    change(figures_);
   }
 
  private:
-  static uint64_t segment_bytes(uint64_t nvme_bytes) {
-    return nvme_bytes >= (4ull << 30) ? 64ull << 20 : 8ull << 20;
-  }
-  std::string ConfigFile() const { return dir_.path() + "/crumbd.yaml"; }
+  // A page is written when it is put or evicted, at most twice; some segments wait for their turn.
+  uint64_t DurableBytes() const { return (settings_.nvme_bytes - 4 * settings_.segment_bytes) / 2; }
+
   const Settings& settings_;
-  ScratchDir dir_;
+  std::array<std::vector<KeyModel>, kKindCount> models_;
+  std::mutex mutex_;
+  Figures* figures_;                // under the mutex while clients run
+  std::vector<FlushSpan> flushes_;  // likewise
+  std::atomic<uint64_t> now_{0}, written_{0};
 };
 
 std::unique_ptr<Client> ConnectTo(const Settings& settings, const std::string& server) {
   client::Options options;
   options.server = server;
   options.data_plane =
-      settings.transport == "ucx" ? client::DataPlane::kUcx : client::DataPlane::kGrpc;
-  options.deadline_ms = 20'000;
+      settings.transport == "ucx"
+          ? client::DataPlane::kUcx
+          : (settings.transport == "shm" ? client::DataPlane::kShm : client::DataPlane::kGrpc);
+  options.deadline_ms = settings.deadline_ms;
   options.client_name = "kill9";
   std::unique_ptr<Client> out;
   const client::Status status = Client::Connect(options, &out);
@@ -151,21 +201,22 @@ std::unique_ptr<Client> ConnectTo(const Settings& settings, const std::string& s
 enum class Verb : uint8_t { kPut, kGet, kDelete };
 constexpr const char* kVerbs[] = {"put", "get", "delete"};
 
-// The client's side of one life of the daemon.
+// One client's side of one life of the daemon. A thread.
 class Worker {
  public:
-  struct Books {
-    Figures* figures;
-    std::vector<std::vector<KeyModel>>* models;
-    uint32_t life;
+  struct Role {
+    uint32_t life, number;  // of this client
+    uint64_t seed;
   };
-  Worker(Client* client, Rng* rng, const Books& books)
-      : client_(client),
-        rng_(rng),
-        figures_(books.figures),
-        models_(books.models),
-        life_(books.life),
+  Worker(std::unique_ptr<Client> client, const Role& role, Books* books)
+      : client_(std::move(client)),
+        rng_(role.seed),
+        books_(books),
+        life_(role.life),
+        number_(role.number),
         lanes_(kDepth) {}
+
+  const Figures& figures() const { return figures_; }
 
   bool Start() {
     for (size_t kind = 0; kind < kKindCount; ++kind) {
@@ -185,14 +236,17 @@ class Worker {
     return true;
   }
 
-  // Every key that may or must be there.
+  // Every key that may or must be there, or those that the last life touched and a few.
   bool CheckAll() {
     for (size_t kind = 0; kind < kKindCount; ++kind) {
-      std::vector<KeyModel>& keys = (*models_)[kind];
-      for (uint64_t number = 0; number < keys.size(); ++number) {
-        if (keys[number].possible.empty() && rng_->Below(4) != 0) continue;
-        ++figures_->checked;
-        if (keys[number].must_hit) ++figures_->durable_checked;
+      for (uint64_t number = number_; number < kKinds[kind].keys; number += clients()) {
+        KeyModel& model = books_->model(kind, number);
+        if (model.possible.empty() && rng_.Below(4) != 0) continue;
+        const bool fresh = model.touched + 1 >= life_;
+        if (!fresh && rng_.Below(books_->settings().look_at_one_in) != 0) continue;
+        ++figures_.checked;
+        books_->Judge(books_->Tick(), &model);
+        if (model.must_hit) ++figures_.durable_checked;
         while (!Submit(Verb::kGet, kind, number)) {
           if (!Progress(kPatienceMs)) return false;
         }
@@ -201,21 +255,20 @@ class Worker {
     return Finish();
   }
 
-  // Mixed requests until `stop_us`; those in flight then are left alone.
-  void Load(uint64_t stop_us) {
+  // Mixed requests until the daemon is gone; those in flight then are left alone.
+  void Load(const std::atomic<bool>& stop) {
     uint32_t puts = 0;
-    const SteadyClock clock;
-    while (clock.now_us() < stop_us && client_->connected()) {
-      const uint64_t dice = rng_->Below(10);
+    while (!stop && client_->connected()) {
+      const uint64_t dice = rng_.Below(10);
       Verb verb = dice < 5 ? Verb::kPut : (dice < 9 ? Verb::kGet : Verb::kDelete);
       if (verb == Verb::kPut && puts >= kPutsPerCycle) verb = Verb::kGet;
-      size_t kind = rng_->Below(kKindCount);
-      uint64_t number = rng_->Below(kKinds[kind].keys);
+      size_t kind = rng_.Below(kKindCount);
+      uint64_t number = rng_.Below(kKinds[kind].keys / clients()) * clients() + number_;
       // What was put lately is asked for most: so gets and deletes meet puts under way.
-      if (verb != Verb::kPut && !recent_.empty() && rng_->Chance(3, 4)) {
-        std::tie(kind, number) = recent_[rng_->Below(recent_.size())];
+      if (verb != Verb::kPut && !recent_.empty() && rng_.Chance(3, 4)) {
+        std::tie(kind, number) = recent_[rng_.Below(recent_.size())];
       }
-      if ((*models_)[kind][number].busy) continue;
+      if (books_->model(kind, number).busy) continue;
       if (Submit(verb, kind, number)) {
         if (verb == Verb::kPut) Remember(kind, number, puts++);
         Progress(0);
@@ -246,7 +299,10 @@ class Worker {
     uint64_t number = 0;
     uint32_t generation = 0;
     bool durable = false;
+    uint64_t asked = 0, asked_us = 0;
   };
+
+  uint32_t clients() const { return books_->settings().clients; }
 
   void Remember(size_t kind, uint64_t number, uint32_t put) {
     if (recent_.size() < kRecent) recent_.emplace_back();
@@ -264,8 +320,13 @@ class Worker {
     while (index < lanes_.size() && lanes_[index].ticket != 0) ++index;
     if (index == lanes_.size()) return false;
     Lane& lane = lanes_[index];
-    KeyModel& model = (*models_)[kind][number];
-    lane = {.ticket = 0, .verb = verb, .kind = kind, .number = number};
+    KeyModel& model = books_->model(kind, number);
+    lane = {.ticket = 0,
+            .verb = verb,
+            .kind = kind,
+            .number = number,
+            .asked = books_->Tick(),
+            .asked_us = clock_.now_us()};
     const std::string name = absl::StrCat(kKinds[kind].name, "/", number);
     Block block;
     block.key = name;
@@ -275,7 +336,7 @@ class Worker {
     client::Status status;
     if (verb == Verb::kPut) {
       lane.generation = ++model.last_put;
-      lane.durable = options.durable = rng_->Chance(1, 2);
+      lane.durable = options.durable = rng_.Chance(1, 2);
       const MutableBytes slot = SlotOf(index, kind);
       if (kKinds[kind].lossy) {
         FillBf16(KeyId(kind, number), lane.generation, slot);
@@ -292,6 +353,7 @@ class Worker {
     }
     if (!status.ok()) return false;
     model.busy = true;
+    model.touched = life_;
     return true;
   }
 
@@ -306,6 +368,7 @@ class Worker {
     }
     if (count == 0 && timeout_ms >= kPatienceMs) {
       std::fprintf(stderr, "requests hang\n");
+      ++figures_.hangs;
       return false;
     }
     return true;
@@ -314,57 +377,76 @@ class Worker {
   void Learn(size_t index, const client::Result& result) {
     Lane lane = lanes_[index];
     lanes_[index].ticket = 0;
-    KeyModel& model = (*models_)[lane.kind][lane.number];
+    KeyModel& model = books_->model(lane.kind, lane.number);
     model.busy = false;
+    books_->Judge(lane.asked, &model);
+    figures_.answer_us_max = std::max(figures_.answer_us_max, clock_.now_us() - lane.asked_us);
+    if (result.code == Code::kTimeout) ++figures_.hangs;
     const uint64_t key = KeyId(lane.kind, lane.number);
-    if (result.code == Code::kUnavailable) ++figures_->unknown;
-    if (result.code == Code::kCorrupt) return figures_->Accuse(key, "a hit did not match its sum");
+    if (result.code == Code::kUnavailable) ++figures_.unknown;
+    if (result.code == Code::kCorrupt) return figures_.Accuse(key, "a hit did not match its sum");
     model.Note(absl::StrCat(life_, ":", kVerbs[static_cast<size_t>(lane.verb)],
                             lane.verb == Verb::kPut ? absl::StrCat(lane.generation) : "",
                             lane.durable ? "d=" : "=", client::ToString(result.code)));
     switch (lane.verb) {
       case Verb::kPut:
-        ++figures_->puts;
-        if (result.code == Code::kBusy || result.code == Code::kNoSpace) ++figures_->refused;
+        ++figures_.puts;
+        if (result.code == Code::kBusy || result.code == Code::kNoSpace) ++figures_.refused;
         if (lane.durable && (result.code == Code::kOk || result.code == Code::kExists)) {
-          ++figures_->durable;
+          ++figures_.durable;
         }
-        return figures_->Accuse(key, model.OnPut(lane.generation, result.code, lane.durable),
-                                model.history);
+        return LearnPut(lane, result.code);
       case Verb::kDelete:
-        ++figures_->deletes;
-        return figures_->Accuse(key, model.OnDelete(result.code), model.history);
+        ++figures_.deletes;
+        return figures_.Accuse(key, model.OnDelete(result.code), model.history);
       case Verb::kGet:
         return LearnGet(index, lane, result);
     }
   }
 
-  void LearnGet(size_t index, const Lane& lane, const client::Result& result) {
-    KeyModel& model = (*models_)[lane.kind][lane.number];
-    const uint64_t key = KeyId(lane.kind, lane.number);
-    ++figures_->gets;
-    if (result.code == Code::kMiss) ++figures_->misses;
-    if (result.code != Code::kOk)
-      return figures_->Accuse(key, model.OnGet(result.code, 0), model.history);
-    ++figures_->hits;
-    figures_->nvme_hits += result.tier == client::Tier::kNvme ? 1 : 0;
-    const Bytes value = SlotOf(index, lane.kind);
-    if (!kKinds[lane.kind].lossy) {
-      return figures_->Accuse(key, model.OnGet(Code::kOk, GenerationOf(key, value)), model.history);
-    }
-    uint32_t nearest = 0;
-    for (uint32_t generation = 1; generation <= model.last_put; ++generation) {
-      if (DistanceBf16(key, generation, value) < kDistanceMax) nearest = generation;
-    }
-    figures_->Accuse(key, model.OnGet(Code::kOk, nearest), model.history);
-    if (nearest != 0) figures_->Accuse(key, model.OnSeen(nearest, Xxh3(value)), model.history);
+  void LearnPut(const Lane& lane, Code code) {
+    KeyModel& model = books_->model(lane.kind, lane.number);
+    // At most: of two copies of their header and padding.
+    books_->Wrote(kKinds[lane.kind].bytes + 8192);
+    const bool durable = model.must_hit;
+    // WHY: a page that was there already may lie in the segment that is reused next.
+    const bool counts = lane.durable && !(books_->settings().reclaims && code == Code::kExists);
+    figures_.Accuse(KeyId(lane.kind, lane.number), model.OnPut(lane.generation, code, counts),
+                    model.history);
+    if (!durable && model.must_hit) model.durable_bytes = books_->written();
   }
 
-  Client* client_;
-  Rng* rng_;
-  Figures* figures_;
-  std::vector<std::vector<KeyModel>>* models_;
-  uint32_t life_;
+  void LearnGet(size_t index, const Lane& lane, const client::Result& result) {
+    KeyModel& model = books_->model(lane.kind, lane.number);
+    const uint64_t key = KeyId(lane.kind, lane.number);
+    ++figures_.gets;
+    if (result.code == Code::kMiss) ++figures_.misses;
+    if (result.code != Code::kOk)
+      return figures_.Accuse(key, model.OnGet(result.code, 0), model.history);
+    ++figures_.hits;
+    figures_.nvme_hits += result.tier == client::Tier::kNvme ? 1 : 0;
+    const Bytes value = SlotOf(index, lane.kind);
+    if (!kKinds[lane.kind].lossy) {
+      return figures_.Accuse(key, model.OnGet(Code::kOk, GenerationOf(key, value)), model.history);
+    }
+    uint32_t nearest = 0;
+    for (const auto& [generation, when] : model.possible) {
+      if (DistanceBf16(key, generation, value) < kDistanceMax) nearest = generation;
+    }
+    // None that may come: which one is it?
+    for (uint32_t generation = model.last_put; nearest == 0 && generation > 0; --generation) {
+      if (DistanceBf16(key, generation, value) < kDistanceMax) nearest = generation;
+    }
+    figures_.Accuse(key, model.OnGet(Code::kOk, nearest), model.history);
+    if (nearest != 0) figures_.Accuse(key, model.OnSeen(nearest, Xxh3(value)), model.history);
+  }
+
+  const SteadyClock clock_;
+  std::unique_ptr<Client> client_;
+  Rng rng_;
+  Figures figures_;
+  Books* books_;
+  uint32_t life_, number_;
   std::array<Set, kKindCount> sets_;
   std::vector<Lane> lanes_;
   std::vector<Completion> done_;
@@ -397,30 +479,146 @@ std::unique_ptr<ChildDaemon> StartDaemon(Place* place, Rng* rng, Figures* figure
   }
 }
 
-bool RunCycles(const Settings& settings, Figures* figures) {
-  Place place(settings, 8ull << 20, 3ull << 30);
-  Rng rng(settings.seed);
-  std::vector<std::vector<KeyModel>> models(kKindCount);
-  for (size_t kind = 0; kind < kKindCount; ++kind) models[kind].resize(kKinds[kind].keys);
+// A flush of everything at some moment of a life, while the clients go on.
+void Flush(const Settings& settings, const std::string& server, uint32_t after_ms, Books* books) {
+  ::poll(nullptr, 0, static_cast<int>(after_ms));
+  client::ChannelOptions channel;
+  channel.server = server;
+  const auto admin = client::Admin::Open(channel, settings.deadline_ms);
+  if (!admin.ok()) return;
+  const size_t flush = books->BeginFlush();
   const SteadyClock clock;
-  for (uint32_t cycle = 0; cycle <= settings.cycles; ++cycle) {
-    std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, &rng, figures);
-    if (daemon == nullptr) return false;
-    std::unique_ptr<Client> client = ConnectTo(settings, place.Server());
-    if (client == nullptr) return false;
-    Worker worker(client.get(), &rng, {figures, &models, cycle});
-    if (!worker.Start() || !worker.CheckAll()) return false;
-    if (cycle == settings.cycles) break;  // the last life only looks
-    worker.Load(clock.now_us() + rng.Below(300'000));
-    daemon->Kill();
-    if (!worker.Finish()) return false;
+  const uint64_t began_us = clock.now_us();
+  const absl::Status status = (*admin)->Flush("", "");
+  books->EndFlush(flush, status.ok());
+  const uint64_t took_us = clock.now_us() - began_us;
+  books->Add([&](Figures* figures) {
+    figures->answer_us_max = std::max(figures->answer_us_max, took_us);
+    if (absl::IsDeadlineExceeded(status)) ++figures->hangs;
+  });
+}
+
+// One life of the daemon, until it is killed.
+class Life {
+ public:
+  Life(const Place& place, uint32_t number, Rng* rng, Books* books)
+      : settings_(books->settings()), place_(place), number_(number), rng_(rng), books_(books) {}
+
+  bool Run(ChildDaemon* daemon) {
+    if (!Each([](Worker* worker) { return worker->Start() && worker->CheckAll(); }, true)) {
+      return false;
+    }
+    if (number_ == settings_.cycles) return true;  // the last life only looks
+    std::atomic<bool> stop = false;
+    std::thread flush;
+    if (settings_.flush_one_in > 0 && rng_->Below(settings_.flush_one_in) == 0) {
+      const auto after_ms = static_cast<uint32_t>(rng_->Below(settings_.load_ms));
+      flush =
+          std::thread([this, after_ms] { Flush(settings_, place_.Server(), after_ms, books_); });
+    }
+    const auto load_us = rng_->Below(settings_.load_ms * 1000ull);
+    std::thread killer([&stop, daemon, load_us] {
+      const timespec pause{.tv_sec = static_cast<time_t>(load_us / 1'000'000),
+                           .tv_nsec = static_cast<long>(load_us % 1'000'000 * 1000)};
+      ::ppoll(nullptr, 0, &pause, nullptr);
+      daemon->Kill();
+      stop = true;
+    });
+    const bool ended = Each(
+        [&stop](Worker* worker) {
+          worker->Load(stop);
+          return worker->Finish();
+        },
+        false);
+    killer.join();
+    if (flush.joinable()) flush.join();
+    return ended;
+  }
+
+ private:
+  // Runs `work` for all clients at once. Figures are taken over with the last of them.
+  bool Each(const std::function<bool(Worker*)>& work, bool first) {
+    std::vector<std::thread> threads;
+    std::atomic<bool> good = true;
+    if (first) workers_.resize(settings_.clients);
+    for (uint32_t i = 0; i < settings_.clients; ++i) {
+      const uint64_t seed = rng_->Next();
+      threads.emplace_back([this, &work, &good, i, seed, first] {
+        if (first) {
+          auto client = ConnectTo(settings_, place_.Server());
+          if (client == nullptr) {
+            good = false;
+            return;
+          }
+          workers_[i] = std::make_unique<Worker>(
+              std::move(client), Worker::Role{.life = number_, .number = i, .seed = seed}, books_);
+        }
+        if (!work(workers_[i].get())) good = false;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return good;
+  }
+
+ public:
+  ~Life() {
+    for (const auto& worker : workers_) {
+      if (worker == nullptr) continue;
+      books_->Add([&worker](Figures* figures) { figures->Take(worker->figures()); });
+    }
+  }
+
+ private:
+  const Settings& settings_;
+  const Place& place_;
+  const uint32_t number_;
+  Rng* rng_;
+  Books* books_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// Others take the volume's last block in a third of all lives, and leave it in another.
+bool ShareVolume(const Settings& settings, uint32_t life, Rng* rng, Place* place) {
+  if (!settings.fill_volume || life == 0) return false;
+  const uint64_t dice = rng->Below(3);
+  if (dice == 0) place->ClearVolume();
+  if (dice != 1) return false;
+  if (!place->FillVolume()) std::fprintf(stderr, "the volume could not be filled\n");
+  return true;
+}
+
+struct Outcome {
+  bool whole = false;  // it ran to its end
+  uint64_t samples = 0, bytes_max = 0, files_max = 0;
+};
+
+Outcome RunCycles(const Settings& settings, Figures* figures) {
+  Place place({.crumbd = settings.crumbd,
+               .parent = settings.parent,
+               .volume = settings.volume,
+               .dram_bytes = 8ull << 20,
+               .nvme_bytes = settings.nvme_bytes,
+               .segment_bytes = settings.segment_bytes});
+  Rng rng(settings.seed);
+  Books books(settings, figures);
+  const DiskSamples samples(place.NvmeFolder());
+  Outcome outcome{.whole = true};
+  for (uint32_t cycle = 0; cycle <= settings.cycles && outcome.whole; ++cycle) {
+    const bool full = ShareVolume(settings, cycle, &rng, &place);
+    const std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, &rng, figures);
+    outcome.whole = daemon != nullptr && Life(place, cycle, &rng, &books).Run(daemon.get());
+    if (outcome.whole && full) ++figures->full_starts;
     if (cycle % 20 == 19) {
       std::printf("%u kills, %llu durable answers, %zu accusations\n", cycle + 1,
                   static_cast<unsigned long long>(figures->durable), figures->accusations.size());
       std::fflush(stdout);
     }
   }
-  return true;
+  if (!outcome.whole) std::fprintf(stderr, "%s\n", place.LogTail().c_str());
+  outcome.samples = samples.samples();
+  outcome.bytes_max = samples.bytes_max();
+  outcome.files_max = samples.files_max();
+  return outcome;
 }
 
 // Fills a log with durable 256 KiB values, kills, and measures the next start.
@@ -429,7 +627,12 @@ class BigLog {
   BigLog(const Settings& settings, Figures* figures) : settings_(settings), figures_(figures) {}
 
   bool Run() {
-    Place place(settings_, 64ull << 20, settings_.fill_bytes + (1ull << 30));
+    Place place({.crumbd = settings_.crumbd,
+                 .parent = settings_.parent,
+                 .volume = settings_.volume,
+                 .dram_bytes = 64ull << 20,
+                 .nvme_bytes = settings_.fill_bytes + (1ull << 30),
+                 .segment_bytes = 64ull << 20});
     std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, nullptr, figures_);
     if (daemon == nullptr || !Open(place) || !Each(Verb::kPut, 1)) return false;
     daemon->Kill();
@@ -520,50 +723,83 @@ class BigLog {
   uint64_t ready_us_ = 0;
 };
 
-int Report(const Settings& settings, const Figures& figures, const BigLog& big, bool whole) {
+int Report(const Settings& settings, const Figures& figures, const BigLog& big,
+           const Outcome& outcome) {
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
       "puts %llu (durable %llu, refused %llu), gets %llu (hits %llu, from NVMe %llu, "
-      "misses %llu), deletes %llu, unanswered at the kill %llu\n",
+      "misses %llu), deletes %llu, flushes %llu (unanswered %llu), unanswered at the kill %llu\n",
       number(figures.puts), number(figures.durable), number(figures.refused), number(figures.gets),
       number(figures.hits), number(figures.nvme_hits), number(figures.misses),
-      number(figures.deletes), number(figures.unknown));
+      number(figures.deletes), number(figures.flushes), number(figures.flushes_unknown),
+      number(figures.unknown));
   std::printf(
       "after restarts: %llu keys looked at, %llu of them durable; killed %llu times while "
-      "starting\n",
-      number(figures.checked), number(figures.durable_checked), number(figures.killed_starting));
+      "starting; %llu lives began on a full volume\n",
+      number(figures.checked), number(figures.durable_checked), number(figures.killed_starting),
+      number(figures.full_starts));
   for (const auto& [what, count] : figures.accusations) {
     std::printf("ACCUSED %llu times: %s\n", number(count), what.c_str());
   }
   for (const std::string& one : figures.first) std::printf("  %s\n", one.c_str());
   const double ready = static_cast<double>(std::max(figures.ready_us_max, big.ready_us())) / 1e6;
-  const bool held = whole && figures.accusations.empty() && ready < settings.ready_seconds_max &&
-                    (settings.cycles == 0 || (figures.durable_checked > 0 && figures.unknown > 0));
+  const bool room = outcome.bytes_max <= settings.nvme_bytes && outcome.files_max <= 1;
+  const bool asked =
+      settings.cycles == 0 ||
+      (figures.durable_checked > 0 && figures.unknown > 0 && outcome.samples > 0 &&
+       (!settings.fill_volume || figures.full_starts > 0) &&
+       (settings.flush_one_in == 0 || figures.flushes + figures.flushes_unknown > 0));
+  const bool held = outcome.whole && figures.accusations.empty() && figures.hangs == 0 && room &&
+                    asked && ready < settings.ready_seconds_max;
   std::printf(
-      "%s: %u kills, wrong bytes or lost durable pages: %zu kinds, slowest ready %.2f s "
-      "(limit %.1f), ready %.2f s with %.2f GiB stored\n",
-      held ? "ok" : "FAIL", settings.cycles, figures.accusations.size(), ready,
-      settings.ready_seconds_max, static_cast<double>(big.ready_us()) / 1e6,
-      static_cast<double>(big.stored_bytes()) / (1ull << 30));
+      "%s: %u kills, %llu hits compared, wrong bytes or lost durable pages: %zu kinds, hangs %llu "
+      "(slowest answer %.2f s), at most %.2f of %.2f MiB on disk in %llu samples, slowest ready "
+      "%.2f s (limit %.1f)",
+      held ? "ok" : "FAIL", settings.cycles, number(figures.hits), figures.accusations.size(),
+      number(figures.hangs), static_cast<double>(figures.answer_us_max) / 1e6,
+      static_cast<double>(outcome.bytes_max) / (1 << 20),
+      static_cast<double>(settings.nvme_bytes) / (1 << 20), number(outcome.samples), ready,
+      settings.ready_seconds_max);
+  if (settings.fill_bytes > 0) {
+    std::printf(", ready %.2f s with %.2f GiB stored", static_cast<double>(big.ready_us()) / 1e6,
+                static_cast<double>(big.stored_bytes()) / (1ull << 30));
+  }
+  std::printf("\n");
   return held ? 0 : 1;
 }
 
 int Main(int argc, char** argv) {
   Settings settings;
   CLI::App app("SIGKILL at random moments, and what comes back");
+  app.option_defaults()->take_last();  // the bars' own come first
   app.add_option("--crumbd", settings.crumbd, "The daemon")->required();
   app.add_option("--cycles", settings.cycles, "Kills");
   app.add_option("--seed", settings.seed, "Of everything random but the scheduler");
   app.add_option("--fill-bytes", settings.fill_bytes, "Stored before the big restart; 0: none");
-  app.add_option("--dir", settings.parent, "Where the data directories are made");
-  app.add_option("--transport", settings.transport)->check(CLI::IsMember({"ucx", "grpc"}));
+  app.add_option("--clients", settings.clients, "Each with keys of its own")
+      ->check(CLI::Range(1, 16));
+  app.add_option("--load-ms", settings.load_ms, "Of each life at most")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--flush-one-in", settings.flush_one_in, "Lives with a flush of everything");
+  app.add_option("--look-at-one-in", settings.look_at_one_in,
+                 "After a start: of the keys that the last life left alone")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--deadline-ms", settings.deadline_ms, "Of each call; a later answer is a hang");
+  app.add_option("--nvme-bytes", settings.nvme_bytes, "The cap");
+  app.add_option("--segment-bytes", settings.segment_bytes, "Of the log");
+  app.add_flag("--reclaims", settings.reclaims, "The log is smaller than what is put");
+  app.add_option("--volume", settings.volume, "Where the data directory is made, if not in --dir");
+  app.add_flag("--fill-volume", settings.fill_volume, "Others fill that volume now and then");
+  app.add_option("--dir", settings.parent, "Where everything else is made");
+  app.add_option("--transport", settings.transport)->check(CLI::IsMember({"ucx", "grpc", "shm"}));
   app.add_option("--ready-seconds-max", settings.ready_seconds_max);
   CLI11_PARSE(app, argc, argv);
   Figures figures;
   BigLog big(settings, &figures);
-  const bool whole = (settings.cycles == 0 || RunCycles(settings, &figures)) &&
-                     (settings.fill_bytes == 0 || big.Run());
-  return Report(settings, figures, big, whole);
+  Outcome outcome{.whole = true};
+  if (settings.cycles > 0) outcome = RunCycles(settings, &figures);
+  outcome.whole = outcome.whole && (settings.fill_bytes == 0 || big.Run());
+  return Report(settings, figures, big, outcome);
 }
 
 }  // namespace

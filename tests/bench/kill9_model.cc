@@ -88,25 +88,45 @@ void KeyModel::Note(const std::string& event) {
   if (history.size() > kHistoryMax) history.erase(0, history.find(' ', history.size() / 2));
 }
 
+void KeyModel::OnFlushes(const std::vector<FlushSpan>& flushes, uint64_t asked, uint64_t now) {
+  asked_ = asked;
+  now_ = now;
+  flushed_meanwhile = false;
+  for (const FlushSpan& flush : flushes) {
+    flushed_meanwhile = flushed_meanwhile || flush.over > asked;
+    if (flush.over > durable_asked) must_hit = false;
+    if (!flush.done || flush.over > asked) continue;
+    std::erase_if(possible, [&flush](const auto& put) { return put.second < flush.began; });
+  }
+}
+
+void KeyModel::OnWritten(uint64_t bytes, uint64_t limit) {
+  if (bytes - durable_bytes > limit) must_hit = false;
+}
+
 std::string KeyModel::OnPut(uint32_t generation, client::Code code, bool durable) {
   using client::Code;
   if (Unknown(code)) {
     // A key that certainly holds something keeps it: a put of no higher precision is a no-op.
-    if (!must_hit) possible.insert(generation);
+    if (!must_hit) possible[generation] = now_;
     return "";
   }
   if (code == Code::kNotDurable) {
-    possible.insert(generation);  // or what was there
-    return "a durable put was not made durable, though the disk is well";
+    possible[generation] = now_;  // or what was there
+    return flushed_meanwhile ? "" : "a durable put was not made durable, though the disk is well";
   }
   if (code == Code::kOk) {
     const bool had = must_hit;
-    possible = {generation};
-    must_hit = durable;
+    possible = {{generation, now_}};
+    must_hit = durable && !flushed_meanwhile;
+    durable_asked = asked_;
     return had ? absl::StrCat("a put replaced a durable page: generation ", generation) : "";
   }
   if (code == Code::kExists) {
-    must_hit = must_hit || durable;
+    if (!must_hit && durable && !flushed_meanwhile) {
+      must_hit = true;
+      durable_asked = asked_;
+    }
     return possible.empty() ? "a put met a page that was never put, or was deleted" : "";
   }
   return "";  // refused: no trace
@@ -128,10 +148,11 @@ std::string KeyModel::OnGet(client::Code code, uint32_t generation) {
   if (code == client::Code::kMiss) return must_hit ? "a durable page is gone" : "";
   if (code != client::Code::kOk) return "";
   if (generation == 0) return "wrong bytes";
-  if (possible.count(generation) == 0) {
+  const auto found = possible.find(generation);
+  if (found == possible.end()) {
     return absl::StrCat("stale or foreign bytes: generation ", generation);
   }
-  possible = {generation};
+  possible = {*found};
   return "";
 }
 

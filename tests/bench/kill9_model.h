@@ -4,7 +4,7 @@
 #define CRUMB_TESTS_BENCH_KILL9_MODEL_H_
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,16 +23,31 @@ uint32_t GenerationOf(uint64_t key, Bytes value);
 void FillBf16(uint64_t key, uint32_t generation, MutableBytes out);
 double DistanceBf16(uint64_t key, uint32_t generation, Bytes decoded);
 
+// A flush of everything, by the clock that orders all requests of all clients.
+struct FlushSpan {
+  uint64_t began = 0;
+  uint64_t over = UINT64_MAX;  // it can do nothing any more: answered, failed, or the daemon died
+  bool done = false;           // answered: forgotten, durably
+};
+
 struct KeyModel {
-  std::set<uint32_t> possible;  // generations that a hit may have
-  bool must_hit = false;        // one of them was answered durable, and not deleted since
+  std::map<uint32_t, uint64_t> possible;  // generations that a hit may have, and when put
+  bool must_hit = false;                  // one of them was answered durable, and not deleted since
+  uint64_t durable_asked = 0, durable_bytes = 0;  // when, and what all had written until then
   uint32_t last_put = 0;
-  bool busy = false;  // a request of it is in flight
+  uint32_t touched = 0;  // in which life last
+  bool busy = false;     // a request of it is in flight
+  bool flushed_meanwhile = false;
   // Lossy pages: what a get delivered, by generation (XXH3 of the bytes).
   std::vector<std::pair<uint32_t, uint64_t>> seen;
   std::string history;  // the last events, for an accusation's reader
 
   void Note(const std::string& event);
+
+  // Before an answer is judged that was asked for at `asked` and came at `now`.
+  void OnFlushes(const std::vector<FlushSpan>& flushes, uint64_t asked, uint64_t now);
+  // A log that reclaims keeps what is durable until `limit` bytes more were written.
+  void OnWritten(uint64_t bytes, uint64_t limit);
 
   // What an answer, or none (kUnavailable), teaches. Each returns an accusation, or nothing.
   std::string OnPut(uint32_t generation, client::Code code, bool durable);
@@ -41,6 +56,9 @@ struct KeyModel {
   std::string OnGet(client::Code code, uint32_t generation);
   // A lossy page of `generation` arrived with this hash.
   std::string OnSeen(uint32_t generation, uint64_t hash);
+
+ private:
+  uint64_t asked_ = 0, now_ = 0;
 };
 
 }  // namespace crumb

@@ -97,5 +97,55 @@ TEST(Kill9Model, NotDurableOnAHealthyDiskIsAccusedAndMayHaveKeptThePageThatWasTh
   EXPECT_EQ(model.OnGet(Code::kOk, 1), "");
 }
 
+TEST(Kill9Model, WhatWasPutBeforeAFlushThatWasAnsweredIsGone) {
+  KeyModel key;
+  key.OnFlushes({}, 1, 2);
+  EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");
+  const std::vector<FlushSpan> done = {{.began = 3, .over = 5, .done = true}};
+  KeyModel other = key;
+  key.OnFlushes(done, 6, 7);
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  EXPECT_NE(key.OnGet(Code::kOk, 1), "");
+  // Asked before the answer: either.
+  other.OnFlushes(done, 4, 7);
+  EXPECT_EQ(other.OnGet(Code::kOk, 1), "");
+  EXPECT_EQ(other.OnGet(Code::kMiss, 0), "");
+  EXPECT_EQ(other.OnPut(2, Code::kNotDurable, true), "");
+}
+
+TEST(Kill9Model, WhatMeetsAFlushMayStayOrGoAndWhatFollowsItStays) {
+  const std::vector<FlushSpan> done = {{.began = 3, .over = 6, .done = true}};
+  KeyModel key;
+  key.OnFlushes(done, 2, 4);
+  EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");
+  key.OnFlushes(done, 7, 8);
+  EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  key.OnFlushes(done, 9, 10);
+  EXPECT_EQ(key.OnPut(2, Code::kOk, true), "");
+  key.OnFlushes(done, 11, 12);
+  EXPECT_NE(key.OnGet(Code::kMiss, 0), "");
+}
+
+TEST(Kill9Model, AFlushWithoutAnAnswerLeavesBothOpen) {
+  const std::vector<FlushSpan> lost = {{.began = 3, .over = 6, .done = false}};
+  KeyModel key;
+  key.OnFlushes({}, 1, 2);
+  EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");
+  key.OnFlushes(lost, 7, 8);
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
+}
+
+TEST(Kill9Model, ALogThatReclaimsKeepsDurablePagesForAWhile) {
+  KeyModel key;
+  EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");
+  key.durable_bytes = 1000;
+  key.OnWritten(1500, 500);
+  EXPECT_NE(key.OnGet(Code::kMiss, 0), "");
+  key.OnWritten(1501, 500);
+  EXPECT_EQ(key.OnGet(Code::kMiss, 0), "");
+}
+
 }  // namespace
 }  // namespace crumb
