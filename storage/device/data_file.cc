@@ -87,8 +87,10 @@ absl::Status NoRoom(const FileDeviceOptions& options, int error) {
                                                    ": lower nvme.bytes or make room"));
 }
 
-// Exactly options.bytes long and, where the file system can (true), with its blocks reserved.
-absl::StatusOr<bool> Allocate(const FileDeviceOptions& options, uint64_t bytes_before, int fd) {
+// Exactly options.bytes long and, where the file system can, with its blocks reserved; else the
+// reason why not.
+absl::StatusOr<std::string> Allocate(const FileDeviceOptions& options, uint64_t bytes_before,
+                                     int fd) {
   const auto bytes = static_cast<off_t>(options.bytes);
   if (bytes_before > options.bytes && ::ftruncate(fd, bytes) != 0) return NoRoom(options, errno);
   int error = EOPNOTSUPP;
@@ -98,7 +100,9 @@ absl::StatusOr<bool> Allocate(const FileDeviceOptions& options, uint64_t bytes_b
       error = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
     }
   }
-  const bool reserved = error == 0;
+  if (error == 0) return "";
+  // A sparse file that has this length already: its pages are worth more than its full length.
+  if (error == ENOSPC && bytes_before >= options.bytes) return "the file system is full";
   if (error == EOPNOTSUPP || error == ENOSYS) {
     error = ::ftruncate(fd, bytes) == 0 ? 0 : errno;
   }
@@ -109,13 +113,14 @@ absl::StatusOr<bool> Allocate(const FileDeviceOptions& options, uint64_t bytes_b
     }
     return status;
   }
-  return reserved;
+  return "fallocate is not supported";
 }
 
 absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataFile* file) {
-  CRUMB_ASSIGN(file->preallocated, Allocate(options, bytes_before, file->fd.get()));
-  if (!file->preallocated) {
-    file->allocation_note = "fallocate is not supported; writes can meet a full file system";
+  CRUMB_ASSIGN(const std::string why, Allocate(options, bytes_before, file->fd.get()));
+  file->preallocated = why.empty();
+  if (!why.empty()) {
+    file->allocation_note = absl::StrCat(why, "; writes can meet a full file system");
   }
   return absl::OkStatus();
 }
@@ -123,7 +128,8 @@ absl::Status Size(const FileDeviceOptions& options, uint64_t bytes_before, DataF
 absl::Status CheckBlockDevice(const FileDeviceOptions& options, uint64_t bytes) {
   if (bytes >= options.bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(options.path, ": the block device has ", bytes,
-                                                 " bytes, ", options.bytes, " are asked for"));
+                                                 " bytes, ", options.bytes,
+                                                 " are asked for: lower nvme.bytes"));
 }
 
 // Switches to O_DIRECT and proves it by a read; back to the page cache if either is refused.

@@ -166,7 +166,8 @@ absl::StatusOr<Superblock> OpenHead(const SegmentLogOptions& options, BlockDevic
   }
   if (device->size_bytes() < kLogHeadBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the device has only ", device->size_bytes(), " bytes"));
+        absl::StrCat("the device has only ", device->size_bytes(), " bytes; at least ",
+                     kSegmentsMin, " segments of ", kSegmentBytesMin, " are needed"));
   }
   AlignedBuffer bytes(kLogHeadBytes);
   const absl::Status status = ReadHead(device, &bytes);

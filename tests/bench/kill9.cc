@@ -141,7 +141,14 @@ struct Figures {
 class Books {
  public:
   Books(const Settings& settings, Figures* figures) : settings_(settings), figures_(figures) {
-    for (size_t kind = 0; kind < kKindCount; ++kind) models_[kind].resize(kKinds[kind].keys);
+    KeyModel empty;
+    empty.reclaims = settings.reclaims;
+    for (size_t kind = 0; kind < kKindCount; ++kind) models_[kind].resize(kKinds[kind].keys, empty);
+  }
+  void OnKill() {
+    for (auto& keys : models_) {
+      for (KeyModel& model : keys) model.OnKill();
+    }
   }
   const Settings& settings() const { return settings_; }
   // Each key belongs to one client, and with it its model.
@@ -607,6 +614,7 @@ Outcome RunCycles(const Settings& settings, Figures* figures) {
     const bool full = ShareVolume(settings, cycle, &rng, &place);
     const std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, &rng, figures);
     outcome.whole = daemon != nullptr && Life(place, cycle, &rng, &books).Run(daemon.get());
+    books.OnKill();
     if (outcome.whole && full) ++figures->full_starts;
     if (cycle % 20 == 19) {
       std::printf("%u kills, %llu durable answers, %zu accusations\n", cycle + 1,

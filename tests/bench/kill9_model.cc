@@ -96,8 +96,15 @@ void KeyModel::OnFlushes(const std::vector<FlushSpan>& flushes, uint64_t asked, 
     flushed_meanwhile = flushed_meanwhile || flush.over > asked;
     if (flush.over > durable_asked) must_hit = false;
     if (!flush.done || flush.over > asked) continue;
-    std::erase_if(possible, [&flush](const auto& put) { return put.second < flush.began; });
+    for (auto* puts : {&possible, &older}) {
+      std::erase_if(*puts, [&flush](const auto& put) { return put.second < flush.began; });
+    }
   }
+}
+
+void KeyModel::OnKill() {
+  possible.merge(older);
+  older.clear();
 }
 
 void KeyModel::OnWritten(uint64_t bytes, uint64_t limit) {
@@ -117,6 +124,8 @@ std::string KeyModel::OnPut(uint32_t generation, client::Code code, bool durable
   }
   if (code == Code::kOk) {
     const bool had = must_hit;
+    if (durable) older.clear();
+    if (reclaims && !durable) older.merge(possible);
     possible = {{generation, now_}};
     must_hit = durable && !flushed_meanwhile;
     durable_asked = asked_;
@@ -140,6 +149,7 @@ std::string KeyModel::OnDelete(client::Code code) {
   if (code != client::Code::kOk && code != client::Code::kMiss) return "";
   const bool lost = code == client::Code::kMiss && must_hit;
   possible.clear();
+  older.clear();
   must_hit = false;
   return lost ? "a delete did not find a durable page" : "";
 }

@@ -38,6 +38,10 @@ struct KeyModel {
   uint32_t touched = 0;  // in which life last
   bool busy = false;     // a request of it is in flight
   bool flushed_meanwhile = false;
+  // Of a log that reclaims: what lay on disk before a put that is in memory alone. A kill may bring
+  // it back, if what made it go (a reclaim, a flush without an answer) was not stable yet.
+  bool reclaims = false;
+  std::map<uint32_t, uint64_t> older;
   // Lossy pages: what a get delivered, by generation (XXH3 of the bytes).
   std::vector<std::pair<uint32_t, uint64_t>> seen;
   std::string history;  // the last events, for an accusation's reader
@@ -46,6 +50,7 @@ struct KeyModel {
 
   // Before an answer is judged that was asked for at `asked` and came at `now`.
   void OnFlushes(const std::vector<FlushSpan>& flushes, uint64_t asked, uint64_t now);
+  void OnKill();
   // A log that reclaims keeps what is durable until `limit` bytes more were written.
   void OnWritten(uint64_t bytes, uint64_t limit);
 

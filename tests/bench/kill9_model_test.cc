@@ -137,6 +137,37 @@ TEST(Kill9Model, AFlushWithoutAnAnswerLeavesBothOpen) {
   EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
 }
 
+TEST(Kill9Model, AKillMayBringBackWhatWasReclaimedBeforeAPutInMemoryAlone) {
+  KeyModel key;
+  key.reclaims = true;
+  EXPECT_EQ(key.OnPut(1, Code::kOk, false), "");
+  EXPECT_EQ(key.OnPut(2, Code::kOk, false), "");
+  EXPECT_EQ(key.OnGet(Code::kOk, 2), "");
+  KeyModel living = key;
+  EXPECT_NE(living.OnGet(Code::kOk, 1), "");
+  KeyModel deleted = key;
+  EXPECT_EQ(deleted.OnDelete(Code::kOk), "");
+  deleted.OnKill();
+  EXPECT_NE(deleted.OnGet(Code::kOk, 1), "");
+  KeyModel durable = key;
+  EXPECT_EQ(durable.OnPut(3, Code::kOk, true), "");
+  durable.OnKill();
+  EXPECT_NE(durable.OnGet(Code::kOk, 1), "");
+  KeyModel flushed = key;
+  flushed.OnFlushes({{.began = 3, .over = 5, .done = true}}, 6, 7);
+  flushed.OnKill();
+  EXPECT_NE(flushed.OnGet(Code::kOk, 1), "");
+  key.OnKill();
+  EXPECT_EQ(key.OnGet(Code::kOk, 1), "");
+  EXPECT_NE(key.OnGet(Code::kOk, 2), "") << "the newest counts";
+  // Where nothing is reclaimed a put is the end of what came before.
+  KeyModel strict;
+  EXPECT_EQ(strict.OnPut(1, Code::kOk, false), "");
+  EXPECT_EQ(strict.OnPut(2, Code::kOk, false), "");
+  strict.OnKill();
+  EXPECT_NE(strict.OnGet(Code::kOk, 1), "");
+}
+
 TEST(Kill9Model, ALogThatReclaimsKeepsDurablePagesForAWhile) {
   KeyModel key;
   EXPECT_EQ(key.OnPut(1, Code::kOk, true), "");

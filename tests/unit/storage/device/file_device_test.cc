@@ -7,12 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
-#include <linux/loop.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -32,6 +30,7 @@
 #include <sstream>
 
 #include "storage/device/aligned_buffer.h"
+#include "tests/support/loop_device.h"
 
 namespace crumb {
 namespace {
@@ -383,36 +382,23 @@ TEST_P(FileDeviceTest, AFullFileSystemIsRefusedAtTheStartOrByTheWrite) {
       error = Do(device->device.get(), {IoOp::kWrite, at, buffer_.data(), 1 << 20, 1});
     }
     if (error != ENOSPC) return 4;
-    return Do(device->device.get(), {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}) == 0 ? 0 : 5;
+    if (Do(device->device.get(), {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}) != 0) return 5;
+    // The same file again: what it holds can be read, whether or not the rest has room.
+    device->device.reset();
+    options.allow_fallocate = true;
+    device = OpenFileDevice(options);
+    if (!device.ok() || device->preallocated) return 6;
+    if (device->description.find("sparse (the file system is full") == std::string::npos) return 7;
+    if (Do(device->device.get(), {IoOp::kRead, 0, buffer_.data(), 1 << 20, 2}) != 0) return 8;
+    // A longer one is still refused, and the file stays.
+    device->device.reset();
+    options.bytes = 32 << 20;
+    if (!absl::IsResourceExhausted(OpenFileDevice(options).status())) return 9;
+    return std::filesystem::file_size(options.path) == 16 << 20 ? 0 : 10;
   });
   if (code == kChildSkips) GTEST_SKIP() << "no private mounts here (needs root)";
   EXPECT_EQ(code, 0);
 }
-
-// A loop device over `file`, detached at the end; empty where this process may not have one.
-class LoopDevice {
- public:
-  explicit LoopDevice(const std::string& file) {
-    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
-    if (control >= 0) ::close(control);
-    if (number < 0) return;
-    const std::string path = "/dev/loop" + std::to_string(number);
-    const int backing = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
-    fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd_ >= 0 && backing >= 0 && ::ioctl(fd_, LOOP_SET_FD, backing) == 0) path_ = path;
-    if (backing >= 0) ::close(backing);
-  }
-  ~LoopDevice() {
-    if (!path_.empty()) ::ioctl(fd_, LOOP_CLR_FD, 0);
-    if (fd_ >= 0) ::close(fd_);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  int fd_ = -1;
-  std::string path_;
-};
 
 TEST_P(FileDeviceTest, ARawBlockDeviceServesWithinItsSize) {
   WriteText("backing", std::string(kBytes, '\0'));
@@ -421,7 +407,9 @@ TEST_P(FileDeviceTest, ARawBlockDeviceServesWithinItsSize) {
   FileDeviceOptions options = Options();
   options.path = loop.path();
   options.bytes = 2 * kBytes;
-  EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status large = OpenFileDevice(options).status();
+  EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(large.message()), HasSubstr("lower nvme.bytes"));
   options.bytes = kBytes / 2;
   const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
   ASSERT_TRUE(device.ok()) << device.status();
@@ -438,6 +426,27 @@ TEST_P(FileDeviceTest, ARawBlockDeviceServesWithinItsSize) {
   EXPECT_TRUE(device->device->Resize(kBytes).ok());
   EXPECT_TRUE(device->device->Resize(kBytes / 4).ok());
   EXPECT_EQ(OpenFileDevice(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Each request is whole sectors of the largest size in use.
+TEST_P(FileDeviceTest, ADeviceOf4KiBSectorsServesEveryBlock) {
+  WriteText("backing", std::string(kBytes, '\0'));
+  const LoopDevice loop(folder_ + "/backing", kBlock);
+  if (loop.path().empty()) GTEST_SKIP() << "no loop device with sectors of 4 KiB here";
+  FileDeviceOptions options = Options();
+  options.path = loop.path();
+  options.bytes = kBytes;
+  const absl::StatusOr<FileDevice> device = OpenFileDevice(options);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_TRUE(device->direct) << device->description;
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{3 * kBlock}, kBytes - kBlock}) {
+    std::memset(buffer_.data(), static_cast<int>(offset / kBlock + 1), kBlock);
+    ASSERT_EQ(Do(device->device.get(), {IoOp::kWriteDurable, offset, buffer_.data(), kBlock, 1}),
+              0);
+    std::memset(buffer_.data(), 0, kBlock);
+    ASSERT_EQ(Do(device->device.get(), {IoOp::kRead, offset, buffer_.data(), kBlock, 2}), 0);
+    EXPECT_EQ(buffer_.data()[kBlock - 1], static_cast<uint8_t>(offset / kBlock + 1));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rings, FileDeviceTest, ::testing::Bool(),
