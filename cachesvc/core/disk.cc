@@ -395,9 +395,11 @@ void EngineImpl::EndReadApart(DiskRead& read, BlockResult result) {
   Wait(ready, block);
 }
 
-// The get looks again, when its turn comes. Its buffers had the size of another image.
+// The get looks again, when its turn comes. What it holds was meant for another image.
 void EngineImpl::StartOver(Block& block, List<Block>& list) {
   ReleaseStaging(block);
+  ReleasePage(block);
+  DropLent(block);
   block.step = Step::kGetStart;
   Wait(list, block);
 }

@@ -230,15 +230,17 @@ void EngineImpl::OnGetJob(Block& block) {
   if (block.job.result != BlockResult::kOk) {
     // The page in memory is not what was stored: nobody may see it again.
     ++counts.checksum_failures_dram;
-    ++counts.hit_then_failed;
     const bool current = block.page_pinned && index.Alive(block.entry, block.entry_generation) &&
                          SlotOf(index.at(block.entry)) == block.page;
+    bool elsewhere = block.page_pinned && !current;  // replaced, or left by another get
     if (current) {
       const Entry& entry = index.at(block.entry);
-      const bool spare = entry.on_disk() && AppendOf(entry) == kNoId;
+      elsewhere = entry.on_disk() && AppendOf(entry) == kNoId;
       // A record on disk has its own checksum and may still be good.
-      spare ? LeaveMemory(block.entry, Leaving::kGone) : ForgetPage(block.entry);
+      elsewhere ? LeaveMemory(block.entry, Leaving::kGone) : ForgetPage(block.entry);
     }
+    if (elsewhere) return StartOver(block, ready);
+    ++counts.hit_then_failed;
     return Finish(block, BlockResult::kMiss);
   }
   block.reply.checksum = block.job.value_hash;

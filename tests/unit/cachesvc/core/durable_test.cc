@@ -129,6 +129,17 @@ TEST(EngineDurableTest, TheSameInPageForm) {
   ExpectHit(rig, 1, Tier::kNvme);
 }
 
+TEST(EngineDurableTest, AByteThatFlipsInMemoryIsNoMissOfAPageThatIsOnDisk) {
+  Rig rig(Tiered());
+  rig.Put(1, PageOf(1), kWireFlagDurable);
+  rig.pool->arena()[kPageHeaderBytes + 50] ^= 1;
+  ExpectHit(rig, 1, Tier::kNvme);
+  EXPECT_EQ(rig.engine->stats().checksum_failures_dram, 1u);
+  EXPECT_EQ(rig.engine->stats().hit_then_failed, 0u);
+  rig.ExpectAtRest();
+  ExpectHit(rig, 1, Tier::kDram);
+}
+
 TEST(EngineDurableTest, ABetterPageReplacesADurableOneDurably) {
   Rig rig(Tiered());
   rig.Put(1, PageOf(1), kWireFlagDurable);
