@@ -241,6 +241,9 @@ TEST(EngineFlushTest, AFlushAfterOneThatFailedSaysSo) {
   EXPECT_FALSE(FlushNow(rig, {}).ok());
   rig.faults->SetPlan([](const IoRequest&, uint64_t) { return Fault{}; });
   EXPECT_FALSE(FlushNow(rig, {.tenant = "t"}).ok()) << "the first may not outlive a restart";
+  EXPECT_EQ(rig.Delete(1).result, BlockResult::kIo) << "no segment is written before the head is";
+  rig.clock.Advance(rig.options.log.retry_off_us);
+  rig.Settle();
   EXPECT_EQ(rig.Delete(1).result, BlockResult::kOk) << "this one does";
   EXPECT_TRUE(FlushNow(rig, {}).ok());
   EXPECT_TRUE(FlushNow(rig, {.tenant = "t"}).ok());
