@@ -17,14 +17,14 @@ void EngineDisk::StartResize(uint64_t bytes, std::function<void(absl::Status)> d
       resized = std::move(done);
       return;
     case BlockResult::kBusy:
-      return done(absl::UnavailableError("the tier is being resized: wait for that to end"));
+      return done(absl::ResourceExhaustedError("the tier is being resized: wait for that to end"));
     case BlockResult::kInvalid:
       return done(absl::InvalidArgumentError(
           absl::StrCat(bytes, " bytes hold ", bytes / segment, " segments of ", segment,
                        "; at least 4 are needed, and a device that large")));
     default:
-      return done(absl::UnavailableError(
-          "the NVMe tier is off after device errors: try again when it is on"));
+      return done(
+          absl::InternalError("the NVMe tier is off after device errors: try again when it is on"));
   }
 }
 
@@ -32,7 +32,7 @@ void EngineDisk::OnResized(BlockResult result) {
   const std::function<void(absl::Status)> done = std::exchange(resized, nullptr);
   if (done == nullptr) return;
   if (result == BlockResult::kOk) return done(absl::OkStatus());
-  done(absl::UnavailableError("the device refused a write: the tier keeps its size"));
+  done(absl::InternalError("the device refused a write: the tier keeps its size"));
 }
 
 }  // namespace crumb::core

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "cachesvc/base/page_header.h"
 #include "cachesvc/server/config_file.h"
 #include "cachesvc/server/config_schema.h"
 #include "cachesvc/server/nvme_space.h"
@@ -358,13 +359,22 @@ class Checker {
     const auto shares = NvmeShares(nvme.paths, machine_);
     if (!shares.ok()) return Error("nvme.path", shares.status().message());
     for (const NvmeShare& share : *shares) {
-      if (share.block_device || nvme.bytes / nvme.paths.size() <= share.available_bytes) continue;
+      const uint64_t wanted = nvme.bytes / nvme.paths.size();
+      if (share.block_device || wanted <= share.available_bytes) continue;
+      // WHY not refused where the file is there: its pages are worth more than its full length.
+      if (wanted / kPageAlignment * kPageAlignment <= share.file_length) {
+        config_.warnings.push_back(absl::StrCat(
+            "nvme.bytes: the volume of ", share.path, " has room for ",
+            FormatSize(share.available_bytes), " of ", FormatSize(wanted),
+            ": pages beyond that are not stored until it has more: make room, or lower it"));
+        continue;
+      }
       const std::string part = nvme.paths.size() == 1
                                    ? ""
                                    : absl::StrCat(" (one of ", nvme.paths.size(), " parts of ",
                                                   FormatSize(nvme.bytes), ")");
       return Error("nvme.bytes",
-                   absl::StrCat(FormatSize(nvme.bytes / nvme.paths.size()), part, " is over the ",
+                   absl::StrCat(FormatSize(wanted), part, " is over the ",
                                 FormatSize(share.available_bytes), " that the volume of ",
                                 share.path, " has free: use a smaller size or another nvme.path"));
     }

@@ -535,8 +535,8 @@ Snapshot Daemon::TakeSnapshot() {
                            d.report.warnings.end());
   d.AskShard(&snapshot);
   d.FillTables(&snapshot);
-  if (snapshot.engine.nvme_present && !snapshot.engine.nvme.enabled) {
-    snapshot.warnings.push_back("the NVMe tier is off after device errors: check the disk");
+  if (const std::string why = d.tier.Warning(snapshot.engine); !why.empty()) {
+    snapshot.warnings.push_back(why);
   }
   return snapshot;
 }

@@ -11,6 +11,12 @@ namespace {
 
 constexpr uint64_t kQuietUs = 3'000'000;
 constexpr uint64_t kLatestUs = 30'000'000;
+constexpr uint32_t kGoodLooks = 3;  // WHY several: in a sparse file some places have their blocks
+constexpr char kFullWarning[] =
+    "the volume of the NVMe tier is full: pages are not stored there until it has room, those that "
+    "are stored are served: make room on it, or give the tier less (crumbctl nvme resize, "
+    "nvme.bytes)";
+constexpr char kOffWarning[] = "the NVMe tier is off after device errors: check the disk";
 
 }  // namespace
 
@@ -31,9 +37,33 @@ bool TrimTimer::Due(uint64_t open, uint64_t requests, uint64_t now_us) {
 
 void TrimHeap() { malloc_trim(0); }
 
+void TierWatch::LookForRoom(const SegmentLogStats& nvme) {
+  const bool none = nvme.no_space_errors != no_space_;
+  const bool wrote = nvme.bytes_written != written_;
+  no_space_ = nvme.no_space_errors;
+  written_ = nvme.bytes_written;
+  if (none) {
+    good_looks_ = 0;
+    if (!full_.exchange(true)) log_->Warning(kFullWarning);
+    return;
+  }
+  if (!full_ || !nvme.enabled || !wrote || ++good_looks_ < kGoodLooks) return;
+  full_ = false;
+  log_->Info("the volume of the NVMe tier has room again: pages are stored");
+}
+
+std::string TierWatch::Warning(const EngineStats& stats) const {
+  if (!stats.nvme_present) return "";
+  if (full_) return kFullWarning;
+  return stats.nvme.enabled ? "" : kOffWarning;
+}
+
 void TierWatch::Look(const EngineStats& stats) {
-  if (!stats.nvme_present || stats.nvme.enabled == on_) return;
+  if (!stats.nvme_present) return;
+  LookForRoom(stats.nvme);
+  if (stats.nvme.enabled == on_) return;
   on_ = stats.nvme.enabled;
+  if (full_) return;  // said
   if (on_) {
     log_->Info("the NVMe tier is on again: a write went well");
   } else {

@@ -5,6 +5,7 @@
 #ifndef CRUMB_CACHESVC_SERVER_HOUSEKEEPING_H_
 #define CRUMB_CACHESVC_SERVER_HOUSEKEEPING_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -32,15 +33,22 @@ class TrimTimer {
 // Gives what the heap does not use back to the system. Takes milliseconds.
 void TrimHeap();
 
-// Says once that the NVMe tier went off, and once that it came back.
+// Says once that the NVMe tier went off or that its volume is full, and once that this is over.
 class TierWatch {
  public:
   explicit TierWatch(Log* log) : log_(log) {}
   void Look(const EngineStats& stats);
+  // Empty, or what is the matter and the remedy. Any thread.
+  std::string Warning(const EngineStats& stats) const;
 
  private:
+  void LookForRoom(const SegmentLogStats& nvme);
+
   Log* const log_;
   bool on_ = true;
+  std::atomic<bool> full_{false};
+  uint64_t no_space_ = 0, written_ = 0;  // as they were at the last look
+  uint32_t good_looks_ = 0;              // in a row, with writes and none that found no room
 };
 
 inline constexpr uint64_t kFilesWanted = 65'536;

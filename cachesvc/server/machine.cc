@@ -101,6 +101,12 @@ absl::StatusOr<Volume> VolumeOf(const std::string& path) {
   return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
 }
 
+uint64_t LengthOf(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return 0;
+  return static_cast<uint64_t>(info.st_size);
+}
+
 PathKind KindOf(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
@@ -178,6 +184,7 @@ Machine DetectMachine() {
   }
   machine.volume = VolumeOf;
   machine.file_bytes = AllocatedBytes;
+  machine.file_length = LengthOf;
   machine.path_kind = KindOf;
   return machine;
 }

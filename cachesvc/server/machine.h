@@ -31,8 +31,9 @@ struct Machine {
   // The volume that holds `path`, or would hold it: asks the nearest existing parent. Of a block
   // device: itself.
   std::function<absl::StatusOr<Volume>(const std::string& path)> volume;
-  // Bytes that the file at `path` holds already (0 if absent).
+  // Bytes that the file at `path` holds already, and its length (0 if absent).
   std::function<uint64_t(const std::string& path)> file_bytes;
+  std::function<uint64_t(const std::string& path)> file_length;
   std::function<PathKind(const std::string& path)> path_kind;  // follows links
 };
 

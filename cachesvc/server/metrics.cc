@@ -269,6 +269,8 @@ void AddStorage(const EngineStats& s, Families* out) {
   Families::Counter(&out->list().back(), n.bytes_written, {{"op", "write"}});
   out->Counter("crumb_nvme_errors_total", "Errors of the device.", n.read_errors, {{"op", "read"}});
   Families::Counter(&out->list().back(), n.append_errors, {{"op", "write"}});
+  out->Counter("crumb_nvme_no_space_total", "Writes that a full volume refused.",
+               n.no_space_errors);
   out->Gauge("crumb_nvme_segments", "Segments, by state.", static_cast<double>(n.segments),
              {{"state", "all"}});
   Families::Gauge(&out->list().back(), static_cast<double>(n.segments_free), {{"state", "free"}});

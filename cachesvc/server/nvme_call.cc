@@ -85,7 +85,7 @@ void StartNvmeResize(RpcContext* context, const NvmeResize& call) {
                      " segments of ", context->config.nvme.segment_bytes)));
   }
   if (call.under_way->exchange(true)) {
-    return refuse(absl::UnavailableError("the tier is being resized: wait for that to end"));
+    return refuse(absl::ResourceExhaustedError("the tier is being resized: wait for that to end"));
   }
   const auto made = std::make_shared<ResizeCall>(context, call, bytes);
   (void)context->control.Post([made] { ResizeCall::Begin(made); });  // refused: it ends itself

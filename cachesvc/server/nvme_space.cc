@@ -28,7 +28,9 @@ absl::StatusOr<std::vector<NvmeShare>> NvmeShares(const std::vector<std::string>
     if (!share.block_device) {
       Shared& shared = by_volume[volume.id];
       ++shared.members;
-      shared.held_bytes += machine.file_bytes(absl::StrCat(path, "/", kNvmeFileName));
+      const std::string file = absl::StrCat(path, "/", kNvmeFileName);
+      shared.held_bytes += machine.file_bytes(file);
+      share.file_length = machine.file_length(file);
     }
     volumes.push_back(volume.id);
     shares.push_back(std::move(share));

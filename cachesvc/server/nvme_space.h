@@ -18,6 +18,7 @@ struct NvmeShare {
   bool block_device = false;
   uint64_t total_bytes = 0;
   uint64_t available_bytes = 0;  // what the tier's file there holds already counts as free
+  uint64_t file_length = 0;      // of that file, whether or not it has all its blocks
 };
 
 // One for each path, in their order. NOT_FOUND names the path.

@@ -437,7 +437,7 @@ absl::Status Shard::Call(Function function, uint64_t timeout_us) {
     wait->done = true;
     wait->done_changed.notify_all();
   });
-  if (!posted) return absl::UnavailableError("the daemon is busy: try again");
+  if (!posted) return absl::ResourceExhaustedError("the daemon is busy: try again");
   std::unique_lock<std::mutex> lock(wait->mutex);
   const bool done = wait->done_changed.wait_for(lock, std::chrono::microseconds(timeout_us),
                                                 [&] { return wait->done; });

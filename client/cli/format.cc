@@ -10,12 +10,6 @@
 #include "absl/strings/str_split.h"
 
 namespace crumb::cli {
-namespace {
-
-constexpr uint64_t kSizeMax = 1ull << 50;
-
-}  // namespace
-
 std::string HumanBytes(double bytes) {
   static constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -59,7 +53,7 @@ std::string Table(const std::string& tab_separated_rows) {
   return out;
 }
 
-bool ParseSize(const std::string& text, uint64_t* bytes) {
+bool ParseSize(const std::string& text, uint64_t* bytes, uint64_t max) {
   const size_t digits = text.find_first_not_of("0123456789");
   const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
   uint64_t factor = 0;
@@ -70,7 +64,7 @@ bool ParseSize(const std::string& text, uint64_t* bytes) {
   if (unit == "TiB") factor = 1ull << 40;
   uint64_t count = 0;
   if (factor == 0 || !absl::SimpleAtoi(text.substr(0, digits), &count)) return false;
-  if (count == 0 || count > kSizeMax / factor) return false;
+  if (count == 0 || count > max / factor) return false;
   *bytes = count * factor;
   return true;
 }

@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kDepthMax = 8;
+constexpr uint64_t kNvmeBytesMax = 1ull << 50;  // as of the configuration
 
 std::string Value(const std::string& key, const Json& value) {
   if (value.is_number() && (absl::EndsWith(key, "bytes") || absl::EndsWith(key, "bytes_total"))) {
@@ -190,7 +191,11 @@ void Flush(Context* context, const std::string& layout_text, const std::string& 
   }
 }
 
-void ResizeNvme(Context* context, uint64_t bytes) {
+void ResizeNvme(Context* context, const std::string& text) {
+  uint64_t bytes = 0;
+  if (!ParseSize(text, &bytes, kNvmeBytesMax)) {
+    return context->Usage(absl::StrCat("BYTES \"", text, "\": use 200GiB, 1TiB, up to 1024TiB"));
+  }
   absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(context->globals);
   if (!admin.ok()) return context->Fail(admin.status());
   const absl::StatusOr<client::NvmeSize> size = (*admin)->ResizeNvme(bytes);
@@ -227,12 +232,11 @@ void AddStatusCommands(CLI::App* app, Context* context) {
   flush->callback([context, layout, tenant] { Flush(context, *layout, *tenant); });
   CLI::App* nvme = app->add_subcommand("nvme", "The NVMe tier");
   nvme->require_subcommand(1);
-  auto bytes = std::make_shared<uint64_t>(0);
+  auto bytes = std::make_shared<std::string>();
   CLI::App* resize = nvme->add_subcommand(
       "resize", "Another size, while it serves; pages behind a lower end are forgotten");
   resize->add_option("BYTES", *bytes, "Size, also with KiB MiB GiB TiB; at least four segments")
-      ->required()
-      ->transform(CLI::AsSizeValue(false));
+      ->required();
   resize->footer("Example: crumbctl nvme resize 200GiB\n");
   resize->callback([context, bytes] { ResizeNvme(context, *bytes); });
 }

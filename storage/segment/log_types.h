@@ -68,7 +68,8 @@ struct RecoveredRecord {
 struct SegmentLogStats {
   uint64_t capacity_bytes = 0, used_bytes = 0, records = 0;
   uint64_t bytes_written = 0, bytes_read = 0, append_errors = 0, read_errors = 0;
-  uint64_t bytes_issued = 0;  // of all writes, also those in flight and those that failed
+  uint64_t no_space_errors = 0;  // of append_errors: the file system was full
+  uint64_t bytes_issued = 0;     // of all writes, also those in flight and those that failed
   uint64_t checksum_failures = 0, segments_quarantined = 0, segments_reclaimed = 0;
   uint64_t recovered = 0, dropped_torn = 0, dropped_checksum = 0, dropped_stale = 0,
            dropped_format = 0, dropped_stamp = 0, recovery_us = 0, erases_lost = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
@@ -100,6 +101,7 @@ void SegmentLog::Impl::OnCompletion(const IoCompletion& completion) {
   const auto index = static_cast<uint32_t>(completion.token);
   const Op op = ops[index];
   free_ops.Push(index);
+  if (completion.error == ENOSPC) ++state->stats.no_space_errors;
   switch (op.kind) {
     case OpKind::kAppend:
       return OnAppended(op, completion.error);

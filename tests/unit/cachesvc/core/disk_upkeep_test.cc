@@ -353,7 +353,7 @@ TEST(EngineResizeTest, ItGrowsAndOneAtATime) {
     EXPECT_TRUE(status.ok()) << status;
     first = true;
   });
-  EXPECT_EQ(ResizeTo(rig, 8 << 20).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ResizeTo(rig, 8 << 20).code(), absl::StatusCode::kResourceExhausted);
   rig.Settle();
   EXPECT_TRUE(first);
   EXPECT_EQ(rig.engine->stats().nvme.segments, 16u);

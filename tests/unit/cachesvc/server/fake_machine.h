@@ -24,6 +24,7 @@ inline Machine FakeMachine() {
     return Volume{.total_bytes = 200 * kFakeGiB, .available_bytes = 100 * kFakeGiB};
   };
   machine.file_bytes = [](const std::string&) -> uint64_t { return 0; };
+  machine.file_length = [](const std::string&) -> uint64_t { return 0; };
   machine.path_kind = [](const std::string& path) {
     static const std::map<std::string, PathKind> kinds = {{"/", PathKind::kDirectory},
                                                           {"/var/lib", PathKind::kDirectory},

@@ -69,6 +69,41 @@ TEST(TierWatch, SaysEachChangeOnce) {
   EXPECT_LT(off, on);
 }
 
+TEST(TierWatch, SaysOnceThatTheVolumeIsFullAndOnceThatItHasRoom) {
+  const SteadyClock clock;
+  ::testing::internal::CaptureStderr();
+  {
+    Log log({}, clock);
+    TierWatch watch(&log);
+    EngineStats stats;
+    stats.nvme_present = true;
+    watch.Look(stats);
+    EXPECT_EQ(watch.Warning(stats), "");
+    // Some writes find room, most do not; the tier goes off and on.
+    for (int i = 0; i < 20; ++i) {
+      ++stats.nvme.no_space_errors;
+      stats.nvme.bytes_written += 4096;
+      stats.nvme.enabled = i % 3 != 0;
+      watch.Look(stats);
+      EXPECT_THAT(watch.Warning(stats), HasSubstr("is full"));
+    }
+    stats.nvme.enabled = true;
+    for (int i = 0; i < 20; ++i) watch.Look(stats);  // nothing is tried
+    EXPECT_THAT(watch.Warning(stats), HasSubstr("make room"));
+    for (int i = 0; i < 5; ++i) {
+      stats.nvme.bytes_written += 4096;
+      watch.Look(stats);
+    }
+    EXPECT_EQ(watch.Warning(stats), "");
+    stats.nvme.enabled = false;
+    EXPECT_THAT(watch.Warning(stats), HasSubstr("check the disk"));
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
+  EXPECT_THAT(said, HasSubstr("make room"));
+  EXPECT_THAT(said, HasSubstr("has room again"));
+}
+
 TEST(FileLimit, IsWarnedOfWithTheRemedy) {
   EXPECT_EQ(FileLimitWarning(kFilesWanted), "");
   EXPECT_THAT(FileLimitWarning(kFilesWanted - 1), HasSubstr("65535"));
