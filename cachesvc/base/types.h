@@ -27,6 +27,10 @@ struct Digest {
 struct BlockKey {
   std::array<uint8_t, 16> bytes{};
   friend auto operator<=>(const BlockKey&, const BlockKey&) = default;
+  // WHY by hand: two words, where the default would call memcmp.
+  friend bool operator==(const BlockKey& a, const BlockKey& b) {
+    return std::memcmp(a.bytes.data(), b.bytes.data(), sizeof(a.bytes)) == 0;
+  }
   uint64_t prefix64() const {
     uint64_t value;
     std::memcpy(&value, bytes.data(), sizeof(value));

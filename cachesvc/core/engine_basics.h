@@ -5,6 +5,8 @@
 #define CRUMB_CACHESVC_CORE_ENGINE_BASICS_H_
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "cachesvc/core/engine_state.h"
 
@@ -102,7 +104,8 @@ class EngineBasics : public EngineState {
   void NoteCommit(const Block& block, EntryId id);
   void NoteRecovered(EntryId id);
   void LinkRecovered();  // after the last of them
-  void TellAncestors(uint64_t prefix, uint32_t end);
+  std::vector<EntryId> FindParents();
+  void TellAncestors(std::span<const EntryId> parents, EntryId id);
   uint64_t TellGhost(uint64_t prefix, uint32_t end);
   void GrowChain(uint64_t prefix, uint32_t end, uint32_t span);
   void NoteGrowth(EntryId id, uint32_t recent_tokens);

@@ -11,7 +11,9 @@ namespace crumb::core {
 class EngineImpl : public EngineDisk, public SegmentLog::RecoverySink {
  public:
   using EngineDisk::EngineDisk;
-  void OnRecord(const RecoveredRecord& record) override;
+  void Expect(uint64_t records) override;
+  void OnRecords(absl::Span<const RecoveredRecord> records) override;
+  void TakeRecord(const RecoveredRecord& record);
   int Poll();
   int RunReady();
   // messages.cc, peers.cc

@@ -3,6 +3,7 @@
 // 1980). Never looks at page memory. One thread (the shard).
 #include "cachesvc/core/index.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -38,8 +39,8 @@ EntryId Index::Find(const BlockKey& key) const {
   return id;
 }
 
-void Index::PrefetchEntry(const BlockKey& key) const {
-  const uint32_t first = buckets_[BucketOf(key.prefix64())];
+void Index::PrefetchEntry(uint64_t prefix) const {
+  const uint32_t first = buckets_[BucketOf(prefix)];
   if (first != 0) __builtin_prefetch(&entries_[first - 1]);
 }
 
@@ -47,6 +48,13 @@ EntryId Index::FindPrefix(uint64_t prefix) const {
   EntryId id = buckets_[BucketOf(prefix)] - 1;
   while (id != kNoId && entries_[id].key.prefix64() != prefix) id = entries_[id].next;
   return id;
+}
+
+void Index::Reserve(uint64_t entries) {
+  if (size_ > 0) return;
+  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(entries, entries_.size()));
+  bucket_count_ = std::max(bucket_count_, kBucketsPerEntry * wanted);
+  mask_ = std::bit_ceil(bucket_count_) - 1;
 }
 
 // One bucket more.

@@ -77,17 +77,17 @@ class Index {
   static absl::StatusOr<Index> Create(uint32_t entries_max, HashFunction hash);
 
   EntryId Find(const BlockKey& key) const;
-  // Brings what Find of this key will read closer, in two steps, so that a batch of look-ups waits
-  // for memory once and not once per key.
-  void PrefetchCell(const BlockKey& key) const {
-    __builtin_prefetch(&buckets_[BucketOf(key.prefix64())]);
-  }
-  void PrefetchEntry(const BlockKey& key) const;
+  // Brings what Find of a key that begins so will read closer, in two steps, so that a batch of
+  // look-ups waits for memory once and not once per key.
+  void PrefetchCell(uint64_t prefix) const { __builtin_prefetch(&buckets_[BucketOf(prefix)]); }
+  void PrefetchEntry(uint64_t prefix) const;
   // Some entry whose key begins with these bytes.
   EntryId FindPrefix(uint64_t prefix) const;
   // REQUIRES: the key is absent. A fresh entry with only key, generation and the neutral values of
   // the other fields set; kNoId when full.
   EntryId Insert(const BlockKey& key);
+  // While it is empty: buckets for so many entries at once, instead of one by one.
+  void Reserve(uint64_t entries);
   void Erase(EntryId id);
   // kNoKind: too many other kinds have pages. Goes to SetKind, or back.
   KindId TakeKind(const PageKind& kind) { return kinds_.Take(kind); }

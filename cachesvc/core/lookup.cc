@@ -41,8 +41,8 @@ void PrepareKeys(const Binding& binding, const Index& index, const WireRequest& 
     (*keys)[i] = KeyDeriver::Plain(wire.digest, wire.part);
   }
   binding.keys().DeriveInPlace(absl::MakeSpan(keys->data(), count));
-  for (uint32_t i = 0; i < count; ++i) index.PrefetchCell((*keys)[i]);
-  for (uint32_t i = 0; i < count; ++i) index.PrefetchEntry((*keys)[i]);
+  for (uint32_t i = 0; i < count; ++i) index.PrefetchCell((*keys)[i].prefix64());
+  for (uint32_t i = 0; i < count; ++i) index.PrefetchEntry((*keys)[i].prefix64());
 }
 
 }  // namespace

@@ -35,7 +35,15 @@ EngineState::EngineState(const EngineOptions& engine_options, EngineBooks books)
   spare_lent.reserve(options.limits.transfers_max);
 }
 
-void EngineImpl::OnRecord(const RecoveredRecord& record) {
+void EngineImpl::Expect(uint64_t records) { index.Reserve(records); }
+
+void EngineImpl::OnRecords(absl::Span<const RecoveredRecord> records) {
+  for (const RecoveredRecord& record : records) index.PrefetchCell(record.header.key.prefix64());
+  for (const RecoveredRecord& record : records) index.PrefetchEntry(record.header.key.prefix64());
+  for (const RecoveredRecord& record : records) TakeRecord(record);
+}
+
+void EngineImpl::TakeRecord(const RecoveredRecord& record) {
   const PageHeader& header = record.header;
   EntryId id = index.Find(header.key);
   if (id != kNoId) return;  // one record per key is live
@@ -43,7 +51,6 @@ void EngineImpl::OnRecord(const RecoveredRecord& record) {
   if (kind == kNoKind) return;
   id = index.Insert(header.key);
   if (id == kNoId) return index.GiveKind(kind);
-  Adopt(id);
   Entry& entry = index.at(id);
   index.SetKind(id, kind);
   index.SetLocation(id, record.location);
@@ -52,7 +59,7 @@ void EngineImpl::OnRecord(const RecoveredRecord& record) {
   entry.provenance = header.provenance;
   entry.durable = true;
   CountPage(header.precision, 1);
-  SetParent(id, header.parent_prefix);
+  entry.parent_prefix = header.parent_prefix;  // which learns of it in LinkRecovered
   NoteRecovered(id);
 }
 

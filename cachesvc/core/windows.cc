@@ -82,17 +82,42 @@ void EngineBasics::NoteRecovered(EntryId id) {
   entry.newest_end = std::max(entry.newest_end, static_cast<uint32_t>(OwnEnd(entry)));
 }
 
-// What was recovered learns how far its chains reach. WHY at the end, and leaves first: windows are
-// not known yet, so that no walk could stop at one, and a log may have a chain in any order. Each
-// page is passed once for every branch behind it; afterwards the others have little to add.
+// What was recovered finds its parents and learns how far its chains reach. WHY at the end, and
+// leaves first: windows are not known yet, so that no walk could stop at one, and a log may have a
+// chain in any order. Each page is passed once for every branch behind it. Of the others only those
+// that no walk passed have something to add: where one did, it went on to all before them.
 void EngineBasics::LinkRecovered() {
+  const std::vector<EntryId> parents = FindParents();
   for (const bool leaves : {true, false}) {
-    for (EntryId id = 0; id < index.scan_end(); ++id) {
+    for (EntryId id = 0; id < parents.size(); ++id) {
       const Entry& entry = index.at(id);
       if (!entry.live || (entry.children == 0) != leaves) continue;
-      TellAncestors(entry.parent_prefix, entry.newest_end);
+      if (!leaves && entry.newest_end > OwnEnd(entry)) continue;
+      TellAncestors(parents, id);
     }
   }
+}
+
+// Of all entries, and counts them there. In batches: many look-ups wait for memory at once.
+std::vector<EntryId> EngineBasics::FindParents() {
+  constexpr EntryId kBatch = 32;
+  std::vector<EntryId> parents(index.scan_end(), kNoId);
+  for (EntryId begin = 0; begin < parents.size(); begin += kBatch) {
+    const EntryId end = std::min<EntryId>(begin + kBatch, index.scan_end());
+    for (EntryId id = begin; id < end; ++id) index.PrefetchCell(index.at(id).parent_prefix);
+    for (EntryId id = begin; id < end; ++id) index.PrefetchEntry(index.at(id).parent_prefix);
+    for (EntryId id = begin; id < end; ++id) {
+      const Entry& entry = index.at(id);
+      if (!entry.live || entry.parent_prefix == 0) continue;
+      parents[id] = index.FindPrefix(entry.parent_prefix);
+      if (parents[id] == kNoId) {
+        chains.AddGhostChild(entry.parent_prefix);
+      } else {
+        CountHint(&index.at(parents[id]).children, 1);
+      }
+    }
+  }
+  return parents;
 }
 
 // The page itself is not here. Its parent's prefix; 0: nothing is known of it, or it knew the end.
@@ -104,18 +129,16 @@ uint64_t EngineBasics::TellGhost(uint64_t prefix, uint32_t end) {
 }
 
 // Ends: a page that knows the end is not passed again.
-void EngineBasics::TellAncestors(uint64_t prefix, uint32_t end) {
-  while (prefix != 0) {
-    const EntryId id = index.FindPrefix(prefix);
-    if (id == kNoId) {
-      prefix = TellGhost(prefix, end);
-      continue;
-    }
+void EngineBasics::TellAncestors(std::span<const EntryId> parents, EntryId id) {
+  const uint32_t end = index.at(id).newest_end;
+  while (parents[id] != kNoId) {
+    id = parents[id];
     Entry& entry = index.at(id);
     if (entry.newest_end >= end) return;
     entry.newest_end = end;
-    prefix = entry.parent_prefix;
   }
+  // Before the first Poll no ghost has a parent.
+  if (const uint64_t prefix = index.at(id).parent_prefix; prefix != 0) TellGhost(prefix, end);
 }
 
 void EngineBasics::GrowChain(uint64_t prefix, uint32_t end, uint32_t span) {

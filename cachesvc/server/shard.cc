@@ -23,6 +23,7 @@
 #include "gpu/device/host_queue.h"
 #include "gpu/pool/page_pool.h"
 #include "storage/device/file_device.h"
+#include "storage/device/registered_slices.h"
 #include "storage/device/stripe_set.h"
 #include "storage/segment/segment_log.h"
 
@@ -31,7 +32,6 @@ namespace {
 
 constexpr uint32_t kCodecJobsMax = 1024;
 constexpr uint32_t kLoopbackTransfersMax = 512;
-constexpr uint64_t kBufferSliceBytes = 1ull << 30;  // io_uring's own limit
 constexpr uint64_t kIndexEntriesMin = 1 << 16;
 constexpr uint64_t kIndexEntriesMax = 1 << 24;
 constexpr uint64_t kQuiesceUs = 2'000'000;
@@ -42,16 +42,28 @@ class CountingSink final : public SegmentLog::RecoverySink {
  public:
   CountingSink(SegmentLog::RecoverySink* engine, std::map<RecoveredKind, uint64_t>* counts)
       : engine_(engine), counts_(counts) {}
-  void OnRecord(const RecoveredRecord& record) override {
-    const RecoveredKind kind{.identity_prefix = record.header.identity_prefix,
-                             .codec_id = record.header.codec_id};
-    if (counts_->size() < kRecoveredKindsMax || counts_->contains(kind)) ++(*counts_)[kind];
-    engine_->OnRecord(record);
+  void Expect(uint64_t records) override { engine_->Expect(records); }
+  void OnRecords(absl::Span<const RecoveredRecord> records) override {
+    for (const RecoveredRecord& record : records) {
+      const RecoveredKind kind{.identity_prefix = record.header.identity_prefix,
+                               .codec_id = record.header.codec_id};
+      if (count_ == nullptr || kind != last_) count_ = CountOf(kind);
+      last_ = kind;
+      if (count_ != nullptr) ++*count_;
+    }
+    engine_->OnRecords(records);
   }
 
  private:
+  uint64_t* CountOf(const RecoveredKind& kind) {
+    if (counts_->size() >= kRecoveredKindsMax && !counts_->contains(kind)) return nullptr;
+    return &(*counts_)[kind];
+  }
+
   SegmentLog::RecoverySink* engine_;
   std::map<RecoveredKind, uint64_t>* counts_;
+  RecoveredKind last_;  // kinds come in rows
+  uint64_t* count_ = nullptr;
 };
 
 std::string CutWarning(const std::vector<std::string>& files, uint64_t bytes, uint64_t missing) {
@@ -275,11 +287,7 @@ absl::Status Shard::Impl::Shrink(uint64_t bytes) {
 absl::Status Shard::Impl::RegisterBuffers(ShardReport* report) {
   const MutableBytes arena = pool->arena();
   if (!pool_touched && device.uring && MayPin(arena)) CRUMB_TRY(TouchPool(arena, options.watch));
-  std::vector<MutableBytes> slices;
-  for (uint64_t at = 0; at < arena.size(); at += kBufferSliceBytes) {
-    slices.push_back(arena.subspan(at, std::min(kBufferSliceBytes, arena.size() - at)));
-  }
-  const absl::Status registered = device.device->RegisterBuffers(slices);
+  const absl::Status registered = device.device->RegisterBuffers(CutForRegistering(arena));
   if (!registered.ok()) {
     absl::StrAppend(&report->nvme, "; buffers not registered: ", registered.message());
   }

@@ -2,16 +2,16 @@
 // those that have none, their blocks. The first record met of a key is its newest; a tombstone is
 // met before everything that it kills. Start-up; blocking.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/check.h"
 #include "storage/device/aligned_buffer.h"
 #include "storage/segment/blocking_io.h"
+#include "storage/segment/live_records.h"
 #include "storage/segment/log_head.h"
 #include "storage/segment/log_scan.h"
 #include "storage/segment/log_state.h"
@@ -21,6 +21,7 @@ namespace {
 
 constexpr size_t kMarksAtOnce = 1024;
 constexpr size_t kFootersAtOnce = 32;
+constexpr size_t kRecordsAtOnce = 32;  // given to the sink
 constexpr uint32_t kScanRead = 1u << 20;
 constexpr uint64_t kRecordsMax = 16u << 20;  // 24 bytes each, touched only as they are used
 // What may have been given out and was not found again, between this run and the last one.
@@ -44,13 +45,17 @@ struct Evidence {
 class Recovery {
  public:
   Recovery(LogState* state, BlockDevice* device, SegmentLog::RecoverySink* sink)
-      : state_(*state), device_(device), sink_(sink), evidence_(state->geometry.segment_count) {}
+      : state_(*state),
+        device_(device),
+        sink_(sink),
+        evidence_(state->geometry.segment_count),
+        live_(state->superblock.watermark) {}
 
   absl::Status Run();
 
  private:
   struct Footer {
-    AlignedBuffer buffer;
+    Bytes entries;
     bool read = false;
   };
   struct Unfinished {  // has pages or tombstones, and no footer on the disk
@@ -70,12 +75,14 @@ class Recovery {
   absl::Status TakeCut();
   absl::Status TakeUnreadable();
   void SortNewestFirst();
+  MutableBytes FooterMemory(size_t number, uint64_t bytes);
   absl::Status LoadFooters(size_t from);
   absl::Status RecoverSegment(uint32_t segment);
   absl::Status SealedContents(uint32_t segment, SegmentContents* out);
   void TakeTombstones(const SegmentContents& contents);
-  bool IsLive(const FoundRecord& record);
   void KeepLive(uint32_t segment, SegmentContents* contents);
+  void Tell(const RecoveredRecord& record);
+  void TellRest();
   void Adopt(uint32_t segment, SegmentContents contents, bool readable);
   absl::Status SettleUnfinished();
   void OpenAgain(const Unfinished& unfinished);
@@ -99,10 +106,11 @@ class Recovery {
   std::vector<Evidence> evidence_;
   std::vector<uint32_t> newest_first_;  // segments with a mark
   std::map<uint32_t, Footer> footers_;  // loaded ahead
-  AlignedBuffer scan_;                  // a whole segment
-  absl::flat_hash_map<BlockKey, uint64_t, BlockKeyHash> tombstones_;
-  absl::flat_hash_set<BlockKey, BlockKeyHash> seen_;
-  std::vector<Unfinished> unfinished_;  // newest first
+  std::array<AlignedBuffer, kFootersAtOnce> footer_memory_;
+  AlignedBuffer scan_;  // a whole segment
+  LiveRecords live_;
+  std::vector<RecoveredRecord> untold_;  // for the sink, fewer than kRecordsAtOnce
+  std::vector<Unfinished> unfinished_;   // newest first
   bool newest_seen_ = false;
   uint64_t sequence_max_ = 0;
   uint32_t generation_max_ = 0;
@@ -253,6 +261,13 @@ absl::Status Recovery::TakeUnreadable() {
   return absl::OkStatus();
 }
 
+// Used again for the footers of later segments: memory from the system costs more than the reading.
+MutableBytes Recovery::FooterMemory(size_t number, uint64_t bytes) {
+  AlignedBuffer& memory = footer_memory_[number];
+  if (memory.size() < bytes) memory = AlignedBuffer(bytes);
+  return memory.span().subspan(0, LogGeometry::RoundUp(bytes));
+}
+
 // Footers of the next segments, in parallel.
 absl::Status Recovery::LoadFooters(size_t from) {
   footers_.clear();
@@ -265,11 +280,12 @@ absl::Status Recovery::LoadFooters(size_t from) {
     const uint64_t bytes = EntriesBytes(mark);
     Footer& footer = footers_[segment];
     if (mark.state == MarkState::kOpen || bytes == 0) continue;
-    footer.buffer = AlignedBuffer(bytes);
-    requests.push_back({IoOp::kRead, state_.geometry.EntriesOffset(segment, bytes),
-                        footer.buffer.data(), static_cast<uint32_t>(footer.buffer.size()), 0});
+    const MutableBytes memory = FooterMemory(segments.size(), bytes);
+    footer.entries = memory.subspan(0, bytes);
+    requests.push_back({IoOp::kRead, state_.geometry.EntriesOffset(segment, bytes), memory.data(),
+                        static_cast<uint32_t>(memory.size()), 0});
+    buffers.push_back(&footer_memory_[segments.size()]);
     segments.push_back(segment);
-    buffers.push_back(&footer.buffer);
   }
   std::vector<int> errors;
   CRUMB_TRY(Read(std::move(requests), &errors, buffers));
@@ -292,7 +308,7 @@ absl::Status Recovery::SealedContents(uint32_t segment, SegmentContents* out) {
     return ScanWhole(target, out, &readable);
   }
   const bool usable = bytes == 0 || footer.read;
-  const Bytes entries = usable ? footer.buffer.span().subspan(0, bytes) : Bytes();
+  const Bytes entries = usable ? footer.entries : Bytes();
   if (usable && EntriesMatch(mark, entries) && ReadEntries(Target(segment), mark, entries, out)) {
     state_.stats.dropped_format += out->bad_format;
     state_.stats.dropped_checksum += out->bad_checksum;
@@ -308,32 +324,15 @@ absl::Status Recovery::SealedContents(uint32_t segment, SegmentContents* out) {
 
 void Recovery::TakeTombstones(const SegmentContents& contents) {
   for (const Tombstone& tombstone : contents.tombstones) {
-    uint64_t& sequence = tombstones_[tombstone.key];
-    sequence = std::max(sequence, tombstone.log_sequence);
+    live_.Bury(tombstone);
     sequence_max_ = std::max(sequence_max_, tombstone.log_sequence);
   }
 }
 
-bool Recovery::IsLive(const FoundRecord& record) {
-  if (record.header.log_sequence < state_.superblock.watermark) return false;
-  const auto tombstone = tombstones_.find(record.header.key);
-  if (tombstone != tombstones_.end() && record.header.log_sequence <= tombstone->second) {
-    return false;
-  }
-  return seen_.insert(record.header.key).second;
-}
-
 void Recovery::KeepLive(uint32_t segment, SegmentContents* contents) {
-  std::vector<FoundRecord>& records = contents->records;
-  const size_t before = records.size();
-  std::vector<FoundRecord> live;
-  for (size_t i = before; i > 0; --i) {  // the later in a segment, the newer
-    if (IsLive(records[i - 1])) live.push_back(records[i - 1]);
-  }
-  std::reverse(live.begin(), live.end());
-  state_.stats.dropped_stale += before - live.size();
+  state_.stats.dropped_stale += live_.Filter(&contents->records);
   LogSegment& info = state_.segments[segment];
-  for (const FoundRecord& found : live) {
+  for (const FoundRecord& found : contents->records) {
     if (!state_.table.HasRoom(info.records)) {
       ++state_.stats.dropped_stale;
       continue;
@@ -347,11 +346,19 @@ void Recovery::KeepLive(uint32_t segment, SegmentContents* contents) {
     ++info.live_records;
     info.live_bytes += found.record_bytes;
     ++state_.stats.recovered;
-    const DiskLocation location = {segment, info.generation, found.offset_blocks,
-                                   found.record_bytes};
-    if (sink_ != nullptr) sink_->OnRecord({found.header, location});
+    Tell({found.header, {segment, info.generation, found.offset_blocks, found.record_bytes}});
   }
-  records = std::move(live);
+  TellRest();
+}
+
+void Recovery::Tell(const RecoveredRecord& record) {
+  untold_.push_back(record);
+  if (untold_.size() == kRecordsAtOnce) TellRest();
+}
+
+void Recovery::TellRest() {
+  if (sink_ != nullptr && !untold_.empty()) sink_->OnRecords(untold_);
+  untold_.clear();
 }
 
 void Recovery::Adopt(uint32_t segment, SegmentContents contents, bool readable) {
@@ -528,7 +535,8 @@ absl::Status Recovery::Run() {
   SortNewestFirst();
   uint64_t records = 0;
   for (const uint32_t segment : newest_first_) records += evidence_[segment].mark.record_count;
-  seen_.reserve(std::min(records, kRecordsMax));
+  live_.Reserve(std::min(records, kRecordsMax));
+  if (sink_ != nullptr) sink_->Expect(records);
   CRUMB_TRY(TakeUnreadable());
   for (size_t i = 0; i < newest_first_.size(); ++i) {
     CRUMB_TRY(GoOn());

@@ -133,6 +133,7 @@ bool ReadEntries(const ScanTarget& target, const SegmentMark& mark, Bytes entrie
   CRUMB_CHECK(entries.size() == EntriesBytes(mark));
   if (mark.data_end_blocks > target.end_blocks) return false;
   uint32_t free_from = target.begin_blocks;
+  out->records.reserve(mark.record_count);
   for (uint32_t i = 0; i < mark.record_count; ++i) {
     const FooterRecord entry = LoadFooterRecord(entries, i);
     FoundRecord found;

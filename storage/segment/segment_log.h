@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/types/span.h"
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/status.h"
 #include "cachesvc/base/types.h"
@@ -24,7 +25,10 @@ class SegmentLog {
   class RecoverySink {
    public:
     virtual ~RecoverySink() = default;
-    virtual void OnRecord(const RecoveredRecord& record) = 0;
+    // First of all: about so many will come. A hint.
+    virtual void Expect(uint64_t records) = 0;
+    // A few at a time, so that the listener may look several up at once.
+    virtual void OnRecords(absl::Span<const RecoveredRecord> records) = 0;
   };
 
   // Formats or recovers the device (blocking). FAILED_PRECONDITION: newer format, foreign data or

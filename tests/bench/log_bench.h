@@ -37,7 +37,10 @@ struct OpenLog {
 
 class CollectSink final : public SegmentLog::RecoverySink {
  public:
-  void OnRecord(const RecoveredRecord& record) override { records.push_back(record); }
+  void Expect(uint64_t count) override { records.reserve(count); }
+  void OnRecords(absl::Span<const RecoveredRecord> some) override {
+    records.insert(records.end(), some.begin(), some.end());
+  }
   std::vector<RecoveredRecord> records;
 };
 

@@ -140,7 +140,7 @@ class Bench {
                          .generation = 1,
                          .offset_blocks = (i & 0x3fff) * 3,
                          .record_bytes = 12288};
-      engine_->recovery_sink()->OnRecord(record);
+      engine_->recovery_sink()->OnRecords({record});
     }
     CRUMB_CHECK(engine_->stats().index_entries == keys_);
   }

@@ -124,8 +124,8 @@ void IndexProbe(benchmark::State& state) {
   for (auto unused : state) {
     const BlockKey* const batch = &keys[at];
     at = (at + kBatch) % keys.size();
-    for (size_t i = 0; i < kBatch; ++i) index.PrefetchCell(batch[i]);
-    for (size_t i = 0; i < kBatch; ++i) index.PrefetchEntry(batch[i]);
+    for (size_t i = 0; i < kBatch; ++i) index.PrefetchCell(batch[i].prefix64());
+    for (size_t i = 0; i < kBatch; ++i) index.PrefetchEntry(batch[i].prefix64());
     for (size_t i = 0; i < kBatch; ++i) benchmark::DoNotOptimize(index.Find(batch[i]));
   }
   state.SetItemsProcessed(state.iterations() * kBatch);

@@ -15,6 +15,8 @@
 #include <numeric>
 
 #include "cachesvc/base/worker_pool.h"
+#include "gpu/pool/arena.h"
+#include "storage/device/registered_slices.h"
 #include "tests/bench/log_bench.h"
 
 namespace crumb::bench {
@@ -45,22 +47,16 @@ struct Settings {
   }
 };
 
-// Where pages lie: huge pages, as the daemon's pool has them once it is registered.
-class Arena {
- public:
-  Arena(const Settings& settings, uint64_t bytes) : memory_(bytes + kHugePage) {
-    const auto at = reinterpret_cast<uintptr_t>(memory_.data());
-    span_ = memory_.span().subspan((kHugePage - at % kHugePage) % kHugePage, bytes);
-    if (!settings.small_pages) ::madvise(span_.data(), span_.size(), MADV_HUGEPAGE);
-    std::memset(span_.data(), 1, span_.size());
-  }
-  MutableBytes span() const { return span_; }
-
- private:
-  static constexpr uint64_t kHugePage = 2 << 20;
-  AlignedBuffer memory_;
-  MutableBytes span_;
-};
+// Where pages lie: what the daemon's pool is made of and, unless --small-pages, in huge pages, as
+// it is once it is registered.
+Arena MakeArena(const Settings& settings) {
+  absl::StatusOr<Arena> arena =
+      Arena::Map(uint64_t{settings.slots()} * settings.page_bytes(),
+                 settings.small_pages ? HugePages::kNo : HugePages::kTransparent);
+  if (!arena.ok()) Fail(arena.status().ToString());
+  std::memset(arena->bytes().data(), 1, arena->bytes().size());
+  return *std::move(arena);
+}
 
 double ThreadSeconds() {
   timespec now{};
@@ -187,7 +183,7 @@ OpenLog OpenDisk(const Settings& settings, MutableBytes arena, const Clock& cloc
                  CollectSink* sink) {
   OpenLog open = OpenDeviceOrFail(settings.disk());
   if (!arena.empty()) {
-    const absl::Status registered = open.device->RegisterBuffers({arena});
+    const absl::Status registered = open.device->RegisterBuffers(CutForRegistering(arena));
     if (!registered.ok()) std::fprintf(stderr, "%s\n", registered.ToString().c_str());
   }
   OpenLogOrFail(&open, clock, sink);
@@ -206,8 +202,8 @@ int FillFiles(const Settings& settings) {
 int Read(const Settings& settings) {
   SteadyClock clock;
   CollectSink sink;
-  const Arena arena(settings, uint64_t{settings.slots()} * settings.page_bytes());
-  OpenLog open = OpenDisk(settings, arena.span(), clock, &sink);
+  const Arena arena = MakeArena(settings);
+  OpenLog open = OpenDisk(settings, arena.bytes(), clock, &sink);
   std::vector<RecoveredRecord> records = std::move(sink.records);
   if (records.empty()) Fail("the log is empty: fill it first");
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
@@ -219,7 +215,7 @@ int Read(const Settings& settings) {
     std::swap(records[i - 1], records[rng.Below(i)]);
   }
   const size_t count = records.size();
-  Reader reader(settings, &open, arena.span(), std::move(records));
+  Reader reader(settings, &open, arena.bytes(), std::move(records));
   const Stopwatch watch(clock);
   reader.Run();
   watch.Print(count, settings.page_bytes());
@@ -313,10 +309,10 @@ class Writer {
 
 int Write(const Settings& settings) {
   SteadyClock clock;
-  const Arena arena(settings, uint64_t{settings.slots()} * settings.page_bytes());
-  OpenLog open = OpenDisk(settings, arena.span(), clock, nullptr);
+  const Arena arena = MakeArena(settings);
+  OpenLog open = OpenDisk(settings, arena.bytes(), clock, nullptr);
   {
-    Writer writer(settings, &open, arena.span(), clock.now_us() << 20);  // keys of this run alone
+    Writer writer(settings, &open, arena.bytes(), clock.now_us() << 20);  // keys of this run alone
     const Stopwatch watch(clock);
     writer.Run();
     watch.Print(settings.pages(), settings.page_bytes());

@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 READ = "storage/segment/log_read.cc"
-RECOVERY = "storage/segment/log_recovery.cc"
+LIVE = "storage/segment/live_records.cc"
 FORGET = "storage/segment/log_forget.cc"
 JOB = "cachesvc/core/page_job.cc"
 PUT = "cachesvc/core/put.cc"
@@ -79,11 +79,12 @@ MUTATIONS = {
          '    if (!M("tombstone_lost")) state->footer().AddTombstone(erases.At(i).tombstone);'),
     ],
     "older_record_wins": [  # a start keeps the first record of a key in a segment, not the last
-        (RECOVERY, "    if (IsLive(records[i - 1])) live.push_back(records[i - 1]);",
-         '    const FoundRecord& record = M("older_record_wins") ? records[before - i] : records[i - 1];\n'
-         "    if (IsLive(record)) live.push_back(record);"),
-        (RECOVERY, "  std::reverse(live.begin(), live.end());\n  state_.stats.dropped_stale",
-         '  if (!M("older_record_wins")) std::reverse(live.begin(), live.end());\n  state_.stats.dropped_stale'),
+        (LIVE, "  size_t kept = records->size();\n",
+         '  if (M("older_record_wins")) std::reverse(records->begin(), records->end());\n'
+         "  size_t kept = records->size();\n"),
+        (LIVE, "  records->erase(records->begin(), records->begin() + static_cast<ptrdiff_t>(kept));\n",
+         "  records->erase(records->begin(), records->begin() + static_cast<ptrdiff_t>(kept));\n"
+         '  if (M("older_record_wins")) std::reverse(records->begin(), records->end());\n'),
     ],
     "reuse_out_of_order": [  # reclaimed segments are written anew before a start knows that they are dead
         (FORGET, "  return head_stable.watermark != state->superblock.watermark ||\n"

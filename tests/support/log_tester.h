@@ -88,9 +88,12 @@ class LogTester : public SegmentLog::RecoverySink {
   ManualClock& clock() { return clock_; }
   SegmentLogOptions& options() { return options_; }
 
-  void OnRecord(const RecoveredRecord& record) override {
-    EXPECT_EQ(recovered_.count(record.header.key), 0u) << "one record per key";
-    recovered_[record.header.key] = record;
+  void Expect(uint64_t) override {}
+  void OnRecords(absl::Span<const RecoveredRecord> records) override {
+    for (const RecoveredRecord& record : records) {
+      EXPECT_EQ(recovered_.count(record.header.key), 0u) << "one record per key";
+      recovered_[record.header.key] = record;
+    }
   }
   const std::map<BlockKey, RecoveredRecord>& recovered() const { return recovered_; }
   bool Recovered(uint64_t id) const { return recovered_.contains(TestKey(id)); }

@@ -65,10 +65,10 @@ RecoveredRecord RecordOf(const Rig& rig, uint64_t number, uint64_t codec_id) {
 TEST(EngineBooksTest, AKindTooManyIsRefusedAndLeavesNoTrace) {
   Rig rig;
   for (uint64_t i = 0; i < kKindsMax; ++i) {
-    rig.engine->recovery_sink()->OnRecord(RecordOf(rig, i, 1'000'000 + i));
+    rig.engine->recovery_sink()->OnRecords({RecordOf(rig, i, 1'000'000 + i)});
   }
   EXPECT_EQ(rig.engine->stats().index_entries, kKindsMax);
-  rig.engine->recovery_sink()->OnRecord(RecordOf(rig, kKindsMax, 1));
+  rig.engine->recovery_sink()->OnRecords({RecordOf(rig, kKindsMax, 1)});
   EXPECT_EQ(rig.engine->stats().index_entries, kKindsMax) << "not known, and nothing hurt";
   const uint64_t key = kKindsMax + 1;
   EXPECT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kNoSpace);
@@ -88,7 +88,7 @@ TEST(EngineBooksTest, APageThatComesDuringAFlushStaysAndTheNextFlushTakesIt) {
   options.nvme_bytes = 8 << 20;
   Rig rig(options);
   for (uint64_t i = 1; i <= 10'000; ++i) {
-    rig.engine->recovery_sink()->OnRecord(RecordOf(rig, i, 1));
+    rig.engine->recovery_sink()->OnRecords({RecordOf(rig, i, 1)});
   }
   const uint64_t key = 20'000;  // has the last entry, which is the first to be used again
   ASSERT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kOk);
@@ -108,7 +108,7 @@ TEST(EngineBooksTest, APageThatComesDuringAFlushStaysAndTheNextFlushTakesIt) {
     EXPECT_EQ(rig.Lookup(key).result, BlockResult::kOk) << round;
     EXPECT_EQ(rig.engine->stats().index_entries, 1u);
     for (uint64_t i = 1; i <= 10'000; ++i) {
-      rig.engine->recovery_sink()->OnRecord(RecordOf(rig, i, 1));
+      rig.engine->recovery_sink()->OnRecords({RecordOf(rig, i, 1)});
     }
   }
 }
@@ -121,7 +121,7 @@ TEST(EngineBooksTest, ASessionWithVeryManyPinsIsClosedALittlePerTurn) {
   constexpr uint64_t kPinned = 5000;
   std::vector<Digest> digests;
   for (uint64_t i = 1; i <= kPinned; ++i) {
-    rig.engine->recovery_sink()->OnRecord(RecordOf(rig, i, 1));
+    rig.engine->recovery_sink()->OnRecords({RecordOf(rig, i, 1)});
     digests.push_back(DigestNumber(i));
   }
   rig.engine->Pin(
@@ -152,7 +152,7 @@ TEST(EngineBooksTest, VeryManyPinsThatExpireTogetherGoALittlePerTurn) {
   Rig rig;
   std::vector<Digest> digests;
   for (uint64_t i = 1; i <= 5000; ++i) {
-    rig.engine->recovery_sink()->OnRecord(RecordOf(rig, i, 1));
+    rig.engine->recovery_sink()->OnRecords({RecordOf(rig, i, 1)});
     digests.push_back(DigestNumber(i));
   }
   rig.engine->Pin(

@@ -70,8 +70,9 @@ TEST(IndexTest, AWeakHashCostsTimeAndNeverGivesAWrongPage) {
   }
 }
 
-TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
+void RandomInsertsAndErases(uint64_t reserved) {
   Index index = MakeIndex(300, [](uint64_t prefix) { return prefix * 3; });
+  index.Reserve(reserved);
   std::map<BlockKey, EntryId> model;
   Rng rng(5);
   for (int step = 0; step < 50'000; ++step) {
@@ -92,6 +93,24 @@ TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
     }
     ASSERT_EQ(index.size(), model.size());
   }
+}
+
+TEST(IndexTest, RandomInsertsAndErasesAgreeWithAMap) {
+  for (const uint64_t reserved : {0, 1, 77, 128, 299, 300, 100'000}) {
+    RandomInsertsAndErases(reserved);
+  }
+}
+
+TEST(IndexTest, BucketsAreMadeAtOnceOnlyWhileItIsEmptyAndNoMoreThanFit) {
+  Index index = MakeIndex(300);
+  index.Reserve(~uint64_t{0});
+  EXPECT_EQ(index.bytes_used(), 600 * sizeof(uint32_t));
+  const EntryId id = index.Insert(KeyOf(7));
+  Index other = MakeIndex(300);
+  ASSERT_EQ(other.Insert(KeyOf(7)), id);
+  other.Reserve(300);
+  EXPECT_EQ(other.Find(KeyOf(7)), id);
+  EXPECT_EQ(index.Find(KeyOf(7)), id);
 }
 
 // What grows bucket by bucket finds everything at every size, and what was erased at none.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cachesvc/base/rng.h"
 #include "tests/unit/cachesvc/core/windowed.h"
 
 namespace crumb::testing {
@@ -195,6 +196,35 @@ TEST(EngineWindowsTest, ARestartKnowsTheChainsThatItFindsOnDisk) {
   rig.Restart();
   EXPECT_EQ(Precisions(rig, 10, 8), "r2rr.2rr") << "what was raw on disk stays raw";
   EXPECT_EQ(PutAt(rig, 10, 4).precision, Precision::kInt2) << "a page that was late";
+}
+
+// A branch that reaches far, a short one, and a parent that is missing, in whatever order the log
+// has them.
+TEST(EngineWindowsTest, ARestartKnowsBranchesInAnyOrder) {
+  struct Page {
+    uint64_t key, parent;
+    uint32_t at;
+  };
+  std::vector<Page> pages = {{10, 0, 0},  {12, 11, 2}, {50, 12, 3}, {60, 12, 3},
+                             {61, 60, 4}, {62, 61, 5}, {30, 0, 0},  {32, 31, 2}};
+  Rng rng(3);
+  for (int round = 0; round < 30; ++round) {
+    for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[rng.Below(i)]);
+    Rig rig(Windowed(16 << 20));
+    for (const Page& page : pages) {
+      rig.worker().Fill(0, PageOf(page.key));
+      BlockSpec block{.digest = DigestNumber(page.key), .token_start = page.at * kTokens};
+      if (page.parent != 0) block.parent = DigestNumber(page.parent);
+      ASSERT_EQ(
+          rig.Ask({.type = WireType::kPut, .blocks = {block}, .flags = kWireFlagDurable}).result,
+          BlockResult::kOk);
+    }
+    rig.Restart();
+    EXPECT_EQ(PutAt(rig, 10, 1).precision, Precision::kInt2) << "behind the longer branch's window";
+    EXPECT_EQ(PutAt(rig, 30, 1).precision, Precision::kRaw) << "one page from the end";
+    EXPECT_EQ(rig.PutChained(63, 62, 6 * kTokens).precision, Precision::kRaw);
+    EXPECT_EQ(rig.PutChained(51, 50, 4 * kTokens).precision, Precision::kRaw);
+  }
 }
 
 // 2048 tokens is what Qwen3-8B has: more than a page may be behind the end that a restart knows.

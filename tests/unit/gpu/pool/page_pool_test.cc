@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cachesvc/base/rng.h"
+#include "gpu/pool/arena.h"
 
 namespace crumb {
 namespace {
@@ -275,6 +276,23 @@ TEST(ForeignPagePoolTest, BadMemoryIsRefusedByName) {
     ASSERT_EQ(pool.status().code(), absl::StatusCode::kInvalidArgument) << pool.status();
     EXPECT_THAT(pool.status().message(), testing::HasSubstr(bad.named));
   }
+}
+
+TEST(ArenaTest, LargeOnesBeginAtAHugePageAndHaveTheLengthThatWasAsked) {
+  constexpr uint64_t kHuge = 2048 * kKiB;
+  for (const uint64_t bytes : {kHuge, kHuge + 4096, 3 * kHuge - 1, 45 * 1024 * kKiB + 12}) {
+    std::vector<Arena> arenas;  // side by side, so that none is aligned by chance
+    for (int i = 0; i < 4; ++i) {
+      auto arena = Arena::Map(bytes, HugePages::kNo);
+      ASSERT_TRUE(arena.ok()) << arena.status();
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->bytes().data()) % kHuge, 0u);
+      ASSERT_EQ(arena->bytes().size(), bytes);
+      EXPECT_EQ(arena->bytes().front() | arena->bytes().back(), 0);
+      arena->bytes().back() = 1;
+      arenas.push_back(*std::move(arena));
+    }
+  }
+  EXPECT_FALSE(Arena::Map(~uint64_t{0} - kHuge, HugePages::kNo).ok());
 }
 
 TEST(ForeignPagePoolTest, TheArenaIsWhatWasGivenAndSlotsLieInIt) {
