@@ -13,7 +13,6 @@ class EngineImpl : public EngineDisk, public SegmentLog::RecoverySink {
   using EngineDisk::EngineDisk;
   void Expect(uint64_t records) override;
   void OnRecords(absl::Span<const RecoveredRecord> records) override;
-  void TakeRecord(const RecoveredRecord& record);
   int Poll();
   int RunReady();
   // messages.cc, peers.cc

@@ -40,27 +40,26 @@ void EngineImpl::Expect(uint64_t records) { index.Reserve(records); }
 void EngineImpl::OnRecords(absl::Span<const RecoveredRecord> records) {
   for (const RecoveredRecord& record : records) index.PrefetchCell(record.header.key.prefix64());
   for (const RecoveredRecord& record : records) index.PrefetchEntry(record.header.key.prefix64());
-  for (const RecoveredRecord& record : records) TakeRecord(record);
-}
-
-void EngineImpl::TakeRecord(const RecoveredRecord& record) {
-  const PageHeader& header = record.header;
-  EntryId id = index.Find(header.key);
-  if (id != kNoId) return;  // one record per key is live
-  const KindId kind = index.TakeKind(PageKind::Of(header));
-  if (kind == kNoKind) return;
-  id = index.Insert(header.key);
-  if (id == kNoId) return index.GiveKind(kind);
-  Entry& entry = index.at(id);
-  index.SetKind(id, kind);
-  index.SetLocation(id, record.location);
-  entry.token_start = header.token_start;
-  entry.token_count = header.token_count;
-  entry.provenance = header.provenance;
-  entry.durable = true;
-  CountPage(header.precision, 1);
-  entry.parent_prefix = header.parent_prefix;  // which learns of it in LinkRecovered
-  NoteRecovered(id);
+  for (const auto& [header, location] : records) {
+    if (index.Find(header.key) != kNoId) continue;  // one record per key is live
+    const KindId kind = index.TakeKind(PageKind::Of(header));
+    if (kind == kNoKind) continue;
+    const EntryId id = index.Insert(header.key);
+    if (id == kNoId) {
+      index.GiveKind(kind);
+      continue;
+    }
+    Entry& entry = index.at(id);
+    index.SetKind(id, kind);
+    index.SetLocation(id, location);
+    entry.token_start = header.token_start;
+    entry.token_count = header.token_count;
+    entry.provenance = header.provenance;
+    entry.durable = true;
+    CountPage(header.precision, 1);
+    entry.parent_prefix = header.parent_prefix;  // which learns of it in LinkRecovered
+    NoteRecovered(id);
+  }
 }
 
 int EngineImpl::Poll() {

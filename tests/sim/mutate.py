@@ -14,6 +14,7 @@ import sys
 
 READ = "storage/segment/log_read.cc"
 LIVE = "storage/segment/live_records.cc"
+RECOVERY = "storage/segment/log_recovery.cc"
 FORGET = "storage/segment/log_forget.cc"
 JOB = "cachesvc/core/page_job.cc"
 PUT = "cachesvc/core/put.cc"
