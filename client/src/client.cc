@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cachesvc/base/clock.h"
 #include "client/src/address.h"
@@ -215,6 +216,16 @@ Status Client::Pin(const Layout& layout, const std::vector<Block>& blocks, uint3
         number >= 0 && number < kBlockResultCount ? static_cast<Code>(number) : Code::kInvalid;
   }
   return {};
+}
+
+Status Client::Flush(const Layout& layout) {
+  Session& session = impl_->core.session();
+  if (!session.open()) return Refused(Code::kUnavailable, "the daemon was lost; Reconnect");
+  const LayoutEntry* entry = session.FindLayout(layout.handle);
+  if (entry == nullptr) return Refused(Code::kInvalid, "Flush: the layout is not registered");
+  v1::FlushRequest request;
+  request.set_layout_hash(absl::HexStringToBytes(entry->info.hash_hex));
+  return ToStatus(session.control()->Flush(std::move(request)));
 }
 
 }  // namespace crumb::client

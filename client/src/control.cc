@@ -184,6 +184,13 @@ absl::StatusOr<v1::PinReply> Control::Pin(v1::PinRequest request) {
   return reply;
 }
 
+absl::Status Control::Flush(v1::FlushRequest request) {
+  Call call(channel_, options_.stopper.get(), options_.deadline_ms);
+  const std::unique_ptr<v1::Admin::Stub> admin = v1::Admin::NewStub(channel_.grpc());
+  v1::FlushReply reply;
+  return channel_.Explain(admin->Flush(call.context(), request, &reply), "Flush");
+}
+
 void Control::Goodbye(uint32_t deadline_ms) {
   grpc::ClientContext context;
   channel_.Prepare(&context, deadline_ms);

@@ -55,6 +55,7 @@ class Control {
   absl::Status RegisterRegions(v1::RegisterRegionsRequest request);
   absl::StatusOr<std::string> ExchangeHello(const std::string& blob);
   absl::StatusOr<v1::PinReply> Pin(v1::PinRequest request);
+  absl::Status Flush(v1::FlushRequest request);
   // Best effort, bounded: closes the session, which ends its requests.
   void Goodbye(uint32_t deadline_ms);
 

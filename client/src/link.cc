@@ -37,6 +37,7 @@ absl::StatusOr<NamedPlane> OpenBest(const LinkPlan& plan, Control* control) {
     absl::StatusOr<NamedPlane> shm = OpenShm(plan, control);
     if (shm.ok()) return shm;
   }
+  if (!plan.options.auto_ucx) return OpenGrpcPlane(control);
   absl::StatusOr<NamedPlane> ucx = OpenUcx(plan, control);
   if (ucx.ok() || ucx.status().code() == absl::StatusCode::kUnavailable) return ucx;
   return OpenGrpcPlane(control);

@@ -71,6 +71,9 @@ class CRUMB_API Client {
   // the latest when the Client goes.
   Status Pin(const Layout& layout, const std::vector<Block>& blocks, uint32_t ttl_ms,
              std::vector<Result>* out);
+  // Forgets every page of a layout in all tiers, durably. The daemon takes it from callers of its
+  // own host alone (kDenied).
+  Status Flush(const Layout& layout);
 
   // Asynchronous: queue, then Drain; never wait. Refused at once with kBusy (a bound of Options is
   // reached) or kUnavailable (no daemon, or the circuit is open). At most 256 blocks. Keys are

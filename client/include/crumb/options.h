@@ -14,6 +14,7 @@ enum class DataPlane : uint8_t { kAuto, kUcx, kGrpc, kShm };
 struct Options {
   std::string server;  // "unix:PATH" or "HOST:PORT"; empty = CRUMB_SERVER, then the usual places
   DataPlane data_plane = DataPlane::kAuto;
+  bool auto_ucx = true;  // false: kAuto never takes kUcx, for a process with a UCX of its own
   uint32_t deadline_ms = 5000;  // of every request and control call
   uint32_t connect_ms = 2000;   // of Connect and Reconnect, each step
   uint32_t grace_ms = 1000;     // past a deadline: how long an answer may still travel

@@ -508,6 +508,11 @@ TEST(ClientConnect, AutoTakesWhatTheDaemonOffers) {
     ASSERT_TRUE(Client::Connect(options, &client).ok());
     EXPECT_THAT(client->data_plane(), HasSubstr("ucx"));
     client.reset();
+    options.auto_ucx = false;
+    ASSERT_TRUE(Client::Connect(options, &client).ok());
+    EXPECT_EQ(client->data_plane(), "grpc");
+    client.reset();
+    options.auto_ucx = true;
     options.data_plane = DataPlane::kShm;
     EXPECT_THAT(Client::Connect(options, &client).message, HasSubstr("no data socket"));
     options.data_plane = DataPlane::kAuto;

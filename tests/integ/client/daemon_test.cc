@@ -180,6 +180,23 @@ TEST_P(RealDaemon, RawPagesComeBackByteForByte) {
   }
 }
 
+TEST_P(RealDaemon, AFlushForgetsItsLayoutAndNoOther) {
+  const Layout gone = Register(Bf16("raw"));
+  LayoutSpec spec = Bf16("raw");
+  spec.name_space = "other";
+  const Layout stays = Register(spec);
+  std::vector<uint8_t> memory(gone.raw_bytes[0], 1);
+  const uint32_t gone_set = Lend(gone, &memory, memory.size());
+  const uint32_t stays_set = Lend(stays, &memory, memory.size());
+  EXPECT_EQ(Put(gone, gone_set, At("k", 0), {}).code, Code::kOk);
+  EXPECT_EQ(Put(stays, stays_set, At("k", 0), {}).code, Code::kOk);
+  const Status status = client_->Flush(gone);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(Get(gone, gone_set, At("k", 0), {}).code, Code::kMiss);
+  EXPECT_EQ(Get(stays, stays_set, At("k", 0), {}).code, Code::kOk);
+  EXPECT_EQ(client_->Flush(Layout()).code, Code::kInvalid);
+}
+
 TEST_P(RealDaemon, PackedAndPageFormsGoOutAndInAgain) {
   const Layout layout = Register(Bf16("crumb-int4"));
   EXPECT_EQ(layout.codec, "crumb-int4");
