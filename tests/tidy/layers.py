@@ -22,6 +22,7 @@ LAYERS = {
     "client/src": ["cachesvc/base", "cachesvc/net", "gpu/device", "gpu/codec", "gpu/pool", "client/include", "proto"],
     "client/cli": ["cachesvc/base", "cachesvc/core", "cachesvc/net", "gpu/device", "gpu/codec", "client/include", "client/src",
                    "proto"],
+    "client/python": ["client/include"],
     "client/demo": ["cachesvc/base", "gpu/codec", "client/include"],
     "tests": ALL,
 }
