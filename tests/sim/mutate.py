@@ -95,10 +95,6 @@ MUTATIONS = {
         (RECOVERY, "  if (mark.generation < state_.superblock.generation_min) {",
          '  if (mark.generation < state_.superblock.generation_min && !M("reuse_out_of_order")) {'),
     ],
-    "retired_pages_forgotten": [  # what pages of a quarantined segment replaced is found by a start
-        (RECOVERY, "    target.retired = true;", '    target.retired = !M("retired_pages_forgotten");\n'
-         '    if (M("retired_pages_forgotten")) target.generation = 0;'),
-    ],
     "stale_location_read": [  # a place that was written anew is read as if it were the old one
         (READ, "  if (segment.generation != location.generation) return nullptr;",
          '  if (segment.generation != location.generation && !M("stale_location_read")) return nullptr;'),
