@@ -107,7 +107,7 @@ def test_after_unlend_and_close(daemon):
     client.close()
     client.close()
     assert client.closed and "closed" in repr(client)
-    for call in (lambda: client.lookup(layout, ["a"]), client.drain, client.stats, client.fileno):
+    for call in (lambda: client.lookup(layout, ["a"]), lambda: client.get(region, ["a"]), client.drain, client.stats, client.fileno):
         with pytest.raises(crumbkv.ClosedError, match="open another"):
             call()
 

@@ -353,6 +353,23 @@ def test_asyncio(daemon):
     asyncio.run(run())
 
 
+def test_asyncio_close_tells_who_waits_for_a_turn(daemon):
+    async def run():
+        cache = crumbkv.AsyncClient.open(daemon.server, deadline=20.0, requests_in_flight=1)
+        layout = register(cache.client, "aio")
+        region, _ = lend(cache.client, layout)
+        waiting = [asyncio.ensure_future(cache.get(region, ["never"], [i], wait=60)) for i in range(3)]
+        await asyncio.sleep(0.05)
+        await cache.close()
+        for one in waiting:
+            with pytest.raises(crumbkv.ClosedError):
+                await asyncio.wait_for(one, 20)
+        with pytest.raises(crumbkv.ClosedError):
+            await cache.lookup(layout, ["a"])
+
+    asyncio.run(run())
+
+
 def test_asyncio_without_a_daemon(daemon):
     async def run():
         async with crumbkv.AsyncClient.open(daemon.server, deadline=2.0) as cache:

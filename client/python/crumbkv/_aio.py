@@ -29,6 +29,7 @@ class AsyncClient:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._fd = -1
         self._waiting: Dict[int, "asyncio.Future[Results]"] = {}
         self._room: "asyncio.Future[None] | None" = None
 
@@ -63,13 +64,13 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Ends what is in flight (its awaiters get ClosedError), then the client."""
-        if self._loop is not None and not self.client.closed:
-            self._loop.remove_reader(self.client.fileno())
+        self._unwatch()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ClosedError("the client was closed while a request was in flight"))
         self._waiting.clear()
         await asyncio.get_running_loop().run_in_executor(None, self.client.close)
+        self._make_room()  # who waited for its turn is told by the closed client
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -84,8 +85,9 @@ class AsyncClient:
     def _bind(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is None:
+            self._fd = self.client.fileno()
             self._loop = loop
-            loop.add_reader(self.client.fileno(), self._on_readable)
+            loop.add_reader(self._fd, self._on_readable)
         elif self._loop is not loop:
             raise RuntimeError("an AsyncClient belongs to one event loop; open another for this one")
         return loop
@@ -116,14 +118,22 @@ class AsyncClient:
     def _on_readable(self) -> None:
         try:
             answers = self.client.drain(0)
-        except ClosedError:
-            if self._loop is not None:
-                self._loop.remove_reader(self.client.fileno())
+        except ClosedError:  # by Client.close, behind our back
+            self._unwatch()
             return
         for results in answers:
             waiting = self._waiting.pop(results.ticket, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(results)
-        if answers and self._room is not None:
-            room, self._room = self._room, None
+        if answers:
+            self._make_room()
+
+    def _unwatch(self) -> None:
+        if self._fd >= 0 and self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+
+    def _make_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.done():
             room.set_result(None)

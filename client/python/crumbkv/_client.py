@@ -415,7 +415,7 @@ class Client:
     def _question(self, region: Region, verb: int) -> Question:
         if region._client() is not self:
             raise InvalidError("region: it is another client's; lend the memory with this one")
-        if region._id not in self._regions:
+        if region._id not in self._regions and not self._core.closed:
             raise InvalidError("region: it was taken back (unlend); lend it again")
         return region._ask[verb]
 
