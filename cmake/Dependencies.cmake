@@ -17,6 +17,12 @@ pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(ucx REQUIRED IMPORTED_TARGET ucx)
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)  # its CMake package wants zipcmp too
 if(CRUMB_TESTS)
-  find_package(GTest CONFIG REQUIRED)
-  find_package(benchmark CONFIG REQUIRED)
+  # Not there on a machine with the packages of [build] alone, where the quickstart must work. tests/run
+  # installs them; ctest fails without tests.
+  find_package(GTest CONFIG)
+  find_package(benchmark CONFIG)
+  if(NOT GTest_FOUND OR NOT benchmark_FOUND)
+    message(STATUS "Tests are not built: GTest or benchmark is missing (deploy/install_packages test)")
+    set(CRUMB_TESTS OFF)
+  endif()
 endif()
