@@ -81,5 +81,34 @@ TEST(DeadMemberTest, ItsPagesAreMissesAndCountedAndTheOthersAreServed) {
   rig.ExpectAtRest();
 }
 
+TEST(DeadMemberTest, WhenItAnswersAgainTheTierStoresAgainWithoutARestart) {
+  Rig rig(Tiered(16 << 20));
+  for (uint64_t key = 1; key <= kStored; ++key) {
+    ASSERT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kOk);
+  }
+  rig.Settle();
+  rig.faults->SetPlan([](const IoRequest& request, uint64_t) { return OfADeadMember(request); });
+  Hits(rig);
+  for (int i = 0; i < 40; ++i) {
+    rig.clock.Advance(kTryAgainUs);
+    ASSERT_EQ(rig.Put(6000 + i, PageOf(6000 + i)).result, BlockResult::kOk);
+    rig.Settle();
+  }
+  ASSERT_FALSE(rig.engine->stats().nvme.enabled);
+  rig.faults->SetPlan(nullptr);
+  for (uint64_t key = 7000; key < 7005; ++key) {
+    rig.clock.Advance(kTryAgainUs);
+    ASSERT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kOk);
+    rig.Settle();
+  }
+  EXPECT_TRUE(rig.engine->stats().nvme.enabled);
+  for (uint64_t key = 7100; key < 7200; ++key) {
+    ASSERT_EQ(rig.Put(key, PageOf(key)).result, BlockResult::kOk);
+  }
+  rig.Settle();
+  EXPECT_EQ(rig.Lookup(7100).tier, Tier::kNvme);
+  rig.ExpectAtRest();
+}
+
 }  // namespace
 }  // namespace crumb
