@@ -53,7 +53,7 @@ std::string Table(const std::string& tab_separated_rows) {
   return out;
 }
 
-bool ParseSize(const std::string& text, uint64_t* bytes, uint64_t max) {
+bool ParseSize(const std::string& text, uint64_t* bytes) {
   const size_t digits = text.find_first_not_of("0123456789");
   const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
   uint64_t factor = 0;
@@ -64,7 +64,7 @@ bool ParseSize(const std::string& text, uint64_t* bytes, uint64_t max) {
   if (unit == "TiB") factor = 1ull << 40;
   uint64_t count = 0;
   if (factor == 0 || !absl::SimpleAtoi(text.substr(0, digits), &count)) return false;
-  if (count == 0 || count > max / factor) return false;
+  if (count == 0 || count > kSizeMax / factor) return false;
   *bytes = count * factor;
   return true;
 }

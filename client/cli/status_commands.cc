@@ -14,7 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kDepthMax = 8;
-constexpr uint64_t kNvmeBytesMax = 1ull << 50;  // as of the configuration
 
 std::string Value(const std::string& key, const Json& value) {
   if (value.is_number() && (absl::EndsWith(key, "bytes") || absl::EndsWith(key, "bytes_total"))) {
@@ -193,7 +192,7 @@ void Flush(Context* context, const std::string& layout_text, const std::string& 
 
 void ResizeNvme(Context* context, const std::string& text) {
   uint64_t bytes = 0;
-  if (!ParseSize(text, &bytes, kNvmeBytesMax)) {
+  if (!ParseSize(text, &bytes)) {
     return context->Usage(absl::StrCat("BYTES \"", text, "\": use 200GiB, 1TiB, up to 1024TiB"));
   }
   absl::StatusOr<std::unique_ptr<client::Admin>> admin = OpenAdmin(context->globals);
