@@ -406,10 +406,7 @@ void EngineImpl::StartOver(Block& block, List<Block>& list) {
 
 void EngineImpl::OnReclaimed(const LogEvent& event) {
   const EntryId id = index.Find(event.key);
-  if (id == kNoId || index.location(id) != event.location) return;
-  index.SetLocation(id, {});
-  index.at(id).durable = false;
-  if (!index.at(id).resident()) EraseEntry(id);
+  if (id != kNoId && index.location(id) == event.location) LoseRecord(id);
 }
 
 }  // namespace crumb::core

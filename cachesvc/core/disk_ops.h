@@ -69,7 +69,7 @@ struct FlushOp {
   // reclaimed segments, up to these counts; a segment being retired; tombstones that the log has no
   // room for.
   uint8_t behind = 0;
-  uint64_t erases_before = 0, lets_go_before = 0;
+  uint64_t erases_before = 0, reclaims_before = 0;
   bool retiring_before = false;
   bool forgets_before = false;
   BlockResult worst = BlockResult::kOk;

@@ -117,7 +117,7 @@ void EngineImpl::QueueBehind(uint32_t id) {
   }
   flush.forgets_before = !forgets.empty();
   flush.erases_before = log->counts().erases_begun;
-  flush.lets_go_before = log->counts().lets_go_begun;
+  flush.reclaims_before = log->counts().segments_reclaimed;
   flush.retiring_before = log->counts().retiring;
 }
 
@@ -131,7 +131,8 @@ bool EngineImpl::IsBehind(FlushOp* flush) const {
   const SegmentLogStats& of_log = log->counts();
   flush->retiring_before = flush->retiring_before && of_log.retiring;
   return flush->behind != 0 || flush->retiring_before ||
-         of_log.erases_ended < flush->erases_before || of_log.lets_go_ended < flush->lets_go_before;
+         of_log.erases_ended < flush->erases_before ||
+         of_log.reclaims_ended < flush->reclaims_before;
 }
 
 // Those that waited for it do not any more; if it failed, so have they.

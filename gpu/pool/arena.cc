@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cachesvc/base/huge_page.h"
 
 namespace crumb {
 namespace {
 
 constexpr int kProtection = PROT_READ | PROT_WRITE;
 constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-constexpr uint64_t kHugePageBytes = 2ull << 20, kPageBytes = 4096;
+constexpr uint64_t kPageBytes = 4096;
 
 // From the first byte of a huge page on, where it is as large as one: then all but its end can lie
 // in huge pages, whoever asks for them later. MAP_FAILED: errno.

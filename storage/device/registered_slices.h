@@ -4,11 +4,10 @@
 
 #include <vector>
 
+#include "cachesvc/base/huge_page.h"
 #include "cachesvc/base/types.h"
 
 namespace crumb {
-
-inline constexpr uint64_t kHugePageBytes = 2ull << 20;
 
 // Slices in order that together are `memory`, none above the kernel's limit. WHY what lies before
 // the first and behind the last whole huge page is a slice of its own: the kernel keeps a slice as

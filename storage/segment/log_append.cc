@@ -288,7 +288,6 @@ void SegmentLog::Impl::ReclaimOldest() {
   state->order.Pop();
   if (segment.generation != 0) {
     ++state->stats.segments_reclaimed;
-    ++state->stats.lets_go_begun;
     uint32_t& dead = state->superblock.generation_min;
     dead = std::max(dead, segment.generation + 1);
   }

@@ -183,7 +183,7 @@ void SegmentLog::Impl::AdvanceSuperblock() {
   superblock_busy = true;
   resizing.covered = resized;
   flushes_in_flight = static_cast<uint32_t>(flushes.size());
-  lets_go_in_flight = state->stats.lets_go_begun;
+  reclaims_in_flight = state->stats.segments_reclaimed;
   ++state->superblock.revision;
   head_in_flight = state->superblock;
   StoreSuperblock(state->superblock, superblock_block.span());
@@ -220,7 +220,7 @@ void SegmentLog::Impl::OnSuperblock(int error) {
     if (resizing.covered) resizing.retry_us = head_retry_us;
   }
   state->stats.head_lost = error != 0 && HeadIsBehind();
-  state->stats.lets_go_ended = lets_go_in_flight;
+  state->stats.reclaims_ended = reclaims_in_flight;
   superblock_busy = resizing.covered = false;
   for (uint32_t i = 0; i < flushes_in_flight; ++i) {
     LogEvent event;

@@ -75,9 +75,9 @@ struct SegmentLogStats {
            dropped_format = 0, dropped_stamp = 0, recovery_us = 0, erases_lost = 0;
   uint64_t bytes_missing = 0;  // what the file lacked at Open of what its superblock says
   uint64_t segments = 0, segments_free = 0, tombstones_written = 0, times_off = 0;
-  uint64_t erases_begun = 0, erases_ended = 0;    // of tombstones, in one order
-  uint64_t lets_go_begun = 0, lets_go_ended = 0;  // of segments reclaimed, in one order
-  bool retiring = false;     // pages of a quarantined segment may still be found by a start
+  uint64_t erases_begun = 0, erases_ended = 0;  // of tombstones, in one order
+  uint64_t reclaims_ended = 0;  // of segments_reclaimed: stable, or their write failed
+  bool retiring = false;        // pages of a quarantined segment may still be found by a start
   bool head_lost = false;    // what was flushed or reclaimed may come back: its write failed so far
   bool clean_start = false;  // the last run ended with Close
   bool enabled = true;       // false after errors_max device errors; reads still work

@@ -130,7 +130,7 @@ struct SegmentLog::Impl : LogOps {
   Superblock head_in_flight;                   // what it says
   Superblock head_stable = state->superblock;  // what both copies say
   uint64_t head_retry_us = 0;                  // not before, after one that failed
-  uint64_t lets_go_in_flight = 0;              // covered by it
+  uint64_t reclaims_in_flight = 0;             // covered by it
   uint64_t lost_sequence = 0;  // of the newest tombstone that could not be written; 0: none
   uint32_t errors = 0;
   uint64_t good_writes = 0, off_until_us = 0;
