@@ -102,9 +102,9 @@ MUTATIONS = {
          '  if (record == nullptr || (record->key != key && !M("stale_location_read"))) return nullptr;'),
         (READ, "  } else if (segment.generation != op.location.generation) {",
          '  } else if (segment.generation != op.location.generation && !M("stale_location_read")) {'),
-        (DISK, "  if (id == kNoId || index.location(id) != event.location) return;\n",
-         "  if (id == kNoId || index.location(id) != event.location) return;\n"
-         '  if (M("stale_location_read")) return;\n'),
+        (DISK, "  if (id != kNoId && index.location(id) == event.location) LoseRecord(id);\n",
+         '  if (M("stale_location_read")) return;\n'
+         "  if (id != kNoId && index.location(id) == event.location) LoseRecord(id);\n"),
     ],
     "pin_leaks_on_death": [  # a dead worker's get keeps its page pinned for ever
         (BLOCKS, "  } else if (block.page_pinned) {\n    UnpinSlot(block.page);",
