@@ -12,23 +12,20 @@
 #include <cstdio>
 #include <ctime>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "cachesvc/base/check.h"
 #include "cachesvc/base/clock.h"
 #include "cachesvc/base/hash.h"
 #include "cachesvc/base/rng.h"
 #include "client/src/admin.h"
 #include "crumb/client.h"
-#include "tests/bench/kill9_model.h"
-#include "tests/bench/kill9_place.h"
+#include "tests/bench/kill9_big_log.h"
+#include "tests/bench/kill9_books.h"
 #include "tests/support/child_daemon.h"
 
 namespace crumb {
@@ -39,174 +36,6 @@ using client::Client;
 using client::Code;
 using client::Completion;
 using client::Ticket;
-
-struct Settings {
-  std::string crumbd, parent = "/tmp", volume, transport = "ucx";
-  uint32_t cycles = 200;
-  uint32_t clients = 1;
-  uint32_t load_ms = 300;       // at most, of each life
-  uint32_t flush_one_in = 0;    // lives with a flush of everything; 0: none
-  uint32_t look_at_one_in = 1;  // of the keys that the last life did not touch
-  uint32_t deadline_ms = 20'000;
-  uint64_t seed = 1;
-  uint64_t nvme_bytes = 3ull << 30, segment_bytes = 8ull << 20;
-  uint64_t fill_bytes = 4ull << 30;
-  bool reclaims = false;     // the log is smaller than what is put
-  bool fill_volume = false;  // others fill the volume and leave it
-  double ready_seconds_max = 2.0;
-};
-
-constexpr uint32_t kDepth = 16;
-constexpr uint32_t kPutsPerCycle = 240;
-constexpr uint32_t kRecent = 48;
-constexpr uint32_t kStartMs = 30'000;
-constexpr uint32_t kPatienceMs = 60'000;
-constexpr double kDistanceMax = 0.5;
-
-struct Kind {
-  const char* name;
-  bool lossy;
-  uint64_t bytes;
-  uint64_t keys;
-};
-// Odd sizes on purpose: pages that do not fill their last 4 KiB, and one of several pages.
-constexpr Kind kKinds[] = {
-    {"small", false, 5'000, 1'500}, {"large", false, 70'001, 700}, {"lossy", true, 32'768, 700}};
-constexpr size_t kKindCount = std::size(kKinds);
-
-client::LayoutSpec SpecOf(const Kind& kind) {
-  client::LayoutSpec spec;
-  spec.name = kind.name;
-  spec.model = absl::StrCat("kill9-", kind.name);
-  spec.revision = "1";
-  client::LayerGroup& group = spec.groups.emplace_back();
-  group.layer_ids = {0};
-  if (kind.lossy) {
-    spec.page_tokens = 32;
-    group.kv_heads = 2;
-    group.k_dim = group.v_dim = 64;
-    group.layer_ids = {0, 1};
-    spec.codec = "crumb-int4";
-    return spec;
-  }
-  spec.dtype = "opaque";
-  spec.weights_dtype = "none";
-  spec.rope_kind = "none";
-  spec.codec = "raw";
-  spec.page_tokens = 1;
-  group.kind = "mha";
-  group.kv_heads = 1;
-  group.k_dim = static_cast<uint32_t>(kind.bytes);
-  return spec;
-}
-
-uint64_t KeyId(size_t kind, uint64_t number) { return uint64_t{kind + 1} << 32 | number; }
-
-struct Figures {
-  uint64_t puts = 0, durable = 0, gets = 0, hits = 0, misses = 0, deletes = 0, unknown = 0;
-  uint64_t refused = 0, checked = 0, durable_checked = 0, killed_starting = 0, nvme_hits = 0;
-  uint64_t hangs = 0, flushes = 0, flushes_unknown = 0, full_starts = 0;
-  uint64_t ready_us_max = 0, answer_us_max = 0;
-  std::map<std::string, uint64_t> accusations;
-  std::vector<std::string> first;
-
-  void Accuse(uint64_t key, const std::string& what, const std::string& history = "") {
-    if (what.empty()) return;
-    ++accusations[what.substr(0, what.find(':'))];
-    if (first.size() < 10) {
-      first.push_back(
-          absl::StrCat("key ", absl::Hex(key), ": ", what, "; life:verb=answer", history));
-    }
-  }
-
-  void Take(const Figures& from) {
-    for (const auto& [mine, other] :
-         {std::pair(&puts, from.puts), std::pair(&durable, from.durable),
-          std::pair(&gets, from.gets), std::pair(&hits, from.hits), std::pair(&misses, from.misses),
-          std::pair(&deletes, from.deletes), std::pair(&unknown, from.unknown),
-          std::pair(&refused, from.refused), std::pair(&checked, from.checked),
-          std::pair(&durable_checked, from.durable_checked), std::pair(&nvme_hits, from.nvme_hits),
-          std::pair(&hangs, from.hangs)}) {
-      *mine += other;
-    }
-    answer_us_max = std::max(answer_us_max, from.answer_us_max);
-    for (const auto& [what, count] : from.accusations) accusations[what] += count;
-    for (const std::string& one : from.first) {
-      if (first.size() < 10) first.push_back(one);
-    }
-  }
-};
-
-// What all clients of all lives share.
-class Books {
- public:
-  Books(const Settings& settings, Figures* figures) : settings_(settings), figures_(figures) {
-    KeyModel empty;
-    empty.reclaims = settings.reclaims;
-    for (size_t kind = 0; kind < kKindCount; ++kind) models_[kind].resize(kKinds[kind].keys, empty);
-  }
-  void OnKill() {
-    for (auto& keys : models_) {
-      for (KeyModel& model : keys) model.OnKill();
-    }
-  }
-  const Settings& settings() const { return settings_; }
-  // Each key belongs to one client, and with it its model.
-  KeyModel& model(size_t kind, uint64_t number) { return models_[kind][number]; }
-  uint64_t Tick() { return ++now_; }
-  // Before an answer about `model` is judged.
-  void Judge(uint64_t asked, KeyModel* model) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    model->OnFlushes(flushes_, asked, Tick());
-    if (settings_.reclaims) model->OnWritten(written_, DurableBytes());
-  }
-  uint64_t written() const { return written_; }
-  void Wrote(uint64_t bytes) { written_ += bytes; }
-  size_t BeginFlush() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    flushes_.push_back({.began = Tick()});
-    return flushes_.size() - 1;
-  }
-  void EndFlush(size_t flush, bool done) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    flushes_[flush].over = Tick();
-    flushes_[flush].done = done;
-    ++(done ? figures_->flushes : figures_->flushes_unknown);
-  }
-  void Add(const std::function<void(Figures*)>& change) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    change(figures_);
-  }
-
- private:
-  // A page is written when it is put or evicted, at most twice; some segments wait for their turn.
-  uint64_t DurableBytes() const { return (settings_.nvme_bytes - 4 * settings_.segment_bytes) / 2; }
-
-  const Settings& settings_;
-  std::array<std::vector<KeyModel>, kKindCount> models_;
-  std::mutex mutex_;
-  Figures* figures_;                // under the mutex while clients run
-  std::vector<FlushSpan> flushes_;  // likewise
-  std::atomic<uint64_t> now_{0}, written_{0};
-};
-
-std::unique_ptr<Client> ConnectTo(const Settings& settings, const std::string& server) {
-  client::Options options;
-  options.server = server;
-  options.data_plane =
-      settings.transport == "ucx"
-          ? client::DataPlane::kUcx
-          : (settings.transport == "shm" ? client::DataPlane::kShm : client::DataPlane::kGrpc);
-  options.deadline_ms = settings.deadline_ms;
-  options.client_name = "kill9";
-  std::unique_ptr<Client> out;
-  const client::Status status = Client::Connect(options, &out);
-  if (!status.ok()) std::fprintf(stderr, "connect: %s\n", status.message.c_str());
-  return out;
-}
-
-enum class Verb : uint8_t { kPut, kGet, kDelete };
-constexpr const char* kVerbs[] = {"put", "get", "delete"};
 
 // One client's side of one life of the daemon. A thread.
 class Worker {
@@ -460,32 +289,6 @@ class Worker {
   std::vector<std::pair<size_t, uint64_t>> recent_;
 };
 
-// Starts the daemon; now and then kills it while it starts.
-std::unique_ptr<ChildDaemon> StartDaemon(Place* place, Rng* rng, Figures* figures) {
-  const SteadyClock clock;
-  for (;;) {
-    auto daemon = place->Spawn();
-    CRUMB_CHECK(daemon.ok());
-    if (rng != nullptr && rng->Chance(1, 10)) {
-      const uint64_t until_us = clock.now_us() + rng->Below(60'000);
-      const bool ready =
-          (*daemon)->WaitReady(static_cast<uint32_t>((until_us - clock.now_us()) / 1000)).ok();
-      static_cast<void>(ready);
-      (*daemon)->Kill();
-      ++figures->killed_starting;
-      continue;
-    }
-    const absl::Status status = (*daemon)->WaitReady(kStartMs);
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n%s\n", std::string(status.message()).c_str(),
-                   place->LogTail().c_str());
-      return nullptr;
-    }
-    figures->ready_us_max = std::max(figures->ready_us_max, (*daemon)->ready_us());
-    return *std::move(daemon);
-  }
-}
-
 // A flush of everything at some moment of a life, while the clients go on.
 void Flush(const Settings& settings, const std::string& server, uint32_t after_ms, Books* books) {
   ::poll(nullptr, 0, static_cast<int>(after_ms));
@@ -628,108 +431,6 @@ Outcome RunCycles(const Settings& settings, Figures* figures) {
   outcome.files_max = samples.files_max();
   return outcome;
 }
-
-// Fills a log with durable 256 KiB values, kills, and measures the next start.
-class BigLog {
- public:
-  BigLog(const Settings& settings, Figures* figures) : settings_(settings), figures_(figures) {}
-
-  bool Run() {
-    Place place({.crumbd = settings_.crumbd,
-                 .parent = settings_.parent,
-                 .volume = settings_.volume,
-                 .dram_bytes = 64ull << 20,
-                 .nvme_bytes = settings_.fill_bytes + (1ull << 30),
-                 .segment_bytes = 64ull << 20});
-    std::unique_ptr<ChildDaemon> daemon = StartDaemon(&place, nullptr, figures_);
-    if (daemon == nullptr || !Open(place) || !Each(Verb::kPut, 1)) return false;
-    daemon->Kill();
-    client_.reset();
-    daemon = StartDaemon(&place, nullptr, figures_);
-    if (daemon == nullptr) return false;
-    ready_us_ = daemon->ready_us();
-    return Open(place) && Each(Verb::kGet, 1);
-  }
-  uint64_t ready_us() const { return ready_us_; }
-  uint64_t stored_bytes() const { return stored_ * kBytes; }
-
- private:
-  static constexpr uint64_t kBytes = 256 * 1024;
-
-  bool Open(const Place& place) {
-    client_ = ConnectTo(settings_, place.Server());
-    if (client_ == nullptr) return false;
-    const Kind kind{"big", false, kBytes, 0};
-    memory_.resize(kDepth * kBytes);
-    client::Status status = client_->RegisterLayout(SpecOf(kind), &layout_);
-    if (status.ok()) {
-      status = client_->LendPages(layout_, memory_.data(), memory_.size(), kBytes, &set_);
-    }
-    if (!status.ok()) std::fprintf(stderr, "%s\n", status.message.c_str());
-    return status.ok();
-  }
-
-  bool Each(Verb verb, uint64_t first) {
-    const uint64_t last = first + settings_.fill_bytes / kBytes;
-    std::array<uint64_t, kDepth> keys{};
-    std::array<Ticket, kDepth> tickets{};
-    std::vector<Completion> done;
-    for (uint64_t next = first; next < last || client_->in_flight() > 0;) {
-      for (uint32_t lane = 0; lane < kDepth && next < last; ++lane) {
-        if (tickets[lane] != 0) continue;
-        keys[lane] = next;
-        const MutableBytes slot(memory_.data() + lane * kBytes, kBytes);
-        if (verb == Verb::kPut) FillValue(next, 1, slot);
-        const std::string name = absl::StrCat("big/", next);
-        Block block;
-        block.key = name;
-        block.slot = lane;
-        client::RequestOptions options;
-        options.durable = verb == Verb::kPut;
-        const client::Status status =
-            verb == Verb::kPut
-                ? client_->SubmitPut(layout_, set_, {block}, options, &tickets[lane])
-                : client_->SubmitGet(layout_, set_, {block}, options, &tickets[lane]);
-        if (!status.ok()) break;
-        ++next;
-      }
-      done.clear();
-      if (client_->Drain(kPatienceMs, &done) == 0) return false;
-      for (const Completion& completion : done) {
-        for (uint32_t lane = 0; lane < kDepth; ++lane) {
-          if (tickets[lane] != completion.ticket) continue;
-          tickets[lane] = 0;
-          Learn(verb, keys[lane], completion.results.at(0).code,
-                {memory_.data() + lane * kBytes, kBytes});
-        }
-      }
-    }
-    return true;
-  }
-
-  void Learn(Verb verb, uint64_t key, Code code, Bytes value) {
-    if (verb == Verb::kPut) {
-      if (code == Code::kOk) {
-        ++stored_;
-      } else {
-        figures_->Accuse(key, absl::StrCat("a durable put was refused: ", client::ToString(code)));
-      }
-    } else if (code != Code::kOk) {
-      figures_->Accuse(key, absl::StrCat("a durable page is gone: ", client::ToString(code)));
-    } else if (GenerationOf(key, value) != 1) {
-      figures_->Accuse(key, "wrong bytes");
-    }
-  }
-
-  const Settings& settings_;
-  Figures* figures_;
-  std::unique_ptr<Client> client_;
-  client::Layout layout_;
-  uint32_t set_ = 0;
-  std::vector<uint8_t> memory_;
-  uint64_t stored_ = 0;
-  uint64_t ready_us_ = 0;
-};
 
 int Report(const Settings& settings, const Figures& figures, const BigLog& big,
            const Outcome& outcome) {
